@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install lint test bench demo clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## create .venv with the library and its development tools
+
+# torch comes first and pinned: a looser requirement may pull gigabytes of CUDA libraries.
+$(INSTALLED): pyproject.toml
+	@echo "installing into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install torch==2.13.0
+	@$(PIP) install -e '.[dev]'
+	@touch $@
+
+lint: install  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy src/vcsg $(wildcard benchmarks/*.py examples/*.py)
+
+test: lint  ## lint, then the tests
+	@$(BIN)/python -m pytest
+
+bench: install  ## the benchmarks: ratios measured in one run
+	@$(BIN)/python benchmarks/run.py
+
+demo: install  ## a short demonstration
+	@$(BIN)/python examples/demo.py
+
+clean:  ## remove caches and build products (.venv stays)
+	@rm -rf build dist src/*.egg-info .pytest_cache .ruff_cache .mypy_cache
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""Variance-reduced optimisation of finite sums: VCSG and its family as `torch.optim` optimizers.
+
+optimizer = vcsg.VCSG(model.parameters(), n=len(train))
+loader = DataLoader(train, batch_sampler=optimizer.sampler)
+for inputs, targets in optimizer.batches(loader, passes=30):
+    def closure(): ...          # the ordinary torch.optim closure
+    optimizer.step(closure)
+optimizer.load_output()
+"""
+
+from vcsg import variance
+from vcsg.family import Method, make, methods, register
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.presets import (
+    GD,
+    SCSG,
+    SGD,
+    SVRG,
+    VCSG,
+    BatchingSVRG,
+    BiasedSVRG,
+    PaperSGD,
+    PaperSVRG,
+    WeightedSVRG,
+)
+from vcsg.run import Record, stationary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GD",
+    "SCSG",
+    "SGD",
+    "SVRG",
+    "VCSG",
+    "BatchingSVRG",
+    "BiasedSVRG",
+    "FiniteSumOptimizer",
+    "Method",
+    "PaperSGD",
+    "PaperSVRG",
+    "Record",
+    "WeightedSVRG",
+    "make",
+    "methods",
+    "register",
+    "stationary",
+    "variance",
+]

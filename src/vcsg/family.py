@@ -1,0 +1,281 @@
+"""The methods, each a composition of weights, a schedule and the length of the inner loop; the registry by name.
+
+A method is data. Registering a function that returns a `Method` is all it takes to add one: the optimizer runs it,
+and the shared tests check it. "l." is a line of the paper's source; docs/paper.md says how it is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from vcsg.schedules import Bounded, Given, Growing, PaperBaseline, PowerLaw, Schedule, VarianceControlled
+from vcsg.weights import TESTS, Constant, Rule, Tested, Weights, biased, weighted
+
+Length = Literal["geometric", "fixed"]
+"""N_j ~ Geom with mean B/b on {0, 1, 2, …}, or N_j = ⌈B/b⌉."""
+
+SVRG_WEIGHTS = Weights(1, -1, 1)
+HALF = Weights(0.5, -0.5, 0.5)
+LAMBDA_FIRST = (15 - math.sqrt(97)) / 16
+"""λ* of the first regime (l.320), about 0.3219."""
+LAMBDA_SECOND = 5 / 8
+"""λ* of the second regime (l.326)."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """weights (by regime) × schedule × length of the inner loop; the step size is lr · (γ/L) · plan.factor."""
+
+    name: str
+    weights: Mapping[str, Rule]
+    """The rule of each regime that the schedule names; most methods have the one regime ""."""
+    schedule: Schedule
+    length: Length
+    gamma: float = 1 / 3
+
+    @property
+    def choices(self) -> tuple[Weights, ...]:
+        """Every triple of weights the method can use."""
+        return tuple(dict.fromkeys(w for rule in self.weights.values() for w in rule.choices))
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the method has an anchor at all: some weight of y or m is not 0."""
+        return any(w.anchor or w.mean for w in self.choices)
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether E v = ∇f(x) with a full anchor, whatever the step."""
+        return all(w.unbiased for w in self.choices)
+
+    def __str__(self) -> str:
+        rules = [
+            (f"{regime}: " if regime else "") + " or ".join(map(str, rule.choices))
+            for regime, rule in self.weights.items()
+        ]
+        return f"{self.name:<14} {'; '.join(rules)}"
+
+
+Factory = TypeVar("Factory", bound=Callable[..., Method])
+_REGISTRY: dict[str, Callable[..., Method]] = {}
+
+
+def register(factory: Factory) -> Factory:
+    """Make a function returning a `Method` known by its name, with dashes for underscores."""
+    _REGISTRY[factory.__name__.replace("_", "-")] = factory
+    return factory
+
+
+def methods() -> dict[str, Method]:
+    """Every registered method by name, with its default options."""
+    return {name: factory() for name, factory in _REGISTRY.items()}
+
+
+def make(name: str, **options: object) -> Method:
+    """The registered method `name` with the given options."""
+    if name not in _REGISTRY:
+        raise ValueError(f"no method {name!r}: {_nearest(name, list(_REGISTRY))}")
+    return build(_REGISTRY[name], options)
+
+
+def build(factory: Callable[..., Method], options: Mapping[str, object]) -> Method:
+    """factory(**options), where an unknown option names the nearest known one."""
+    known = list(inspect.signature(factory).parameters)
+    for option in options:
+        if option not in known:
+            name = factory.__name__.replace("_", "-")
+            raise TypeError(f"{name} has no option {option!r}: {_nearest(option, known)}")
+    return factory(**options)
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    listing = f"it takes {', '.join(known)}" if known else "it takes none"
+    return f"did you mean {close[0]!r}? ({listing})" if close else listing
+
+
+@register
+def gd() -> Method:
+    """Gradient descent (Table 1): v = ∇f(x), one step of η = 1/L per pass over all n samples."""
+    schedule = PowerLaw(Given(), beta=1, alpha=0)
+    return Method("gd", {"": Constant(Weights(0, 0, 1))}, schedule, "fixed", gamma=1)
+
+
+@register
+def sgd(b: int | None = None) -> Method:
+    """Stochastic gradient descent (Table 1): v = ∇f_I(x), η = 1/(3L); an epoch is ⌈n/b⌉ steps.
+
+    Args:
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
+    return Method("sgd", {"": Constant(Weights(1, 0, 0))}, schedule, "fixed")
+
+
+@register
+def svrg(b: int = 1) -> Method:
+    """SVRG (l.90; Johnson and Zhang 2013): v = ∇f_I(x) − ∇f_I(y) + ∇f(y).
+
+    η = (b/n)^{2/3}/(3L) and ⌈n/b⌉ steps per anchor (Reddi et al. 2016).
+
+    Args:
+        b: the mini-batch size.
+    """
+    schedule = PowerLaw(Given(), _size("b", b), alpha=2 / 3)
+    return Method("svrg", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed")
+
+
+@register
+def scsg(eps: float | None = None, K: float = 12.0, b: int = 1, B_min: int = 2) -> Method:
+    """SCSG (Lei et al. 2017): SVRG with an anchor of B_j ≤ n samples, a geometric N_j, η = (b/B)^{2/3}/(3L).
+
+    Args:
+        eps: None for B_j = min(⌈j^{3/2}⌉, n); a target ε for ‖∇f‖² for B_j = K·S*/ε, with a first anchor of n.
+        K: the constant in K·S*/ε.
+        b: the mini-batch size.
+        B_min: the smallest anchor when `eps` is given.
+    """
+    size = Growing() if eps is None else Bounded(_positive("eps", eps), _positive("K", K), _anchor_floor(B_min))
+    return Method("scsg", {"": Constant(SVRG_WEIGHTS)}, PowerLaw(size, _size("b", b), alpha=2 / 3), "geometric")
+
+
+def _batched(name: str, weights: Weights, B: int | None, b: int | None) -> Method:
+    """Alg 1 to 3 differ in their weights alone."""
+    schedule = PowerLaw(Given(_optional_size("B", B)), _optional_size("b", b))
+    return Method(name, {"": Constant(weights)}, schedule, "geometric")
+
+
+@register
+def batching_svrg(B: int | None = None, b: int | None = None) -> Method:
+    """Batching SVRG (Alg 1, l.153): SVRG's v, anchors of B samples, geometric N_j, η = (b/B)^{1/2}/(3L).
+
+    Args:
+        B: the anchor size; None is n.
+        b: the mini-batch size; None is B^{1/4}.
+    """
+    return _batched("batching-svrg", SVRG_WEIGHTS, B, b)
+
+
+@register
+def weighted_svrg(lam: float = LAMBDA_FIRST, B: int | None = None, b: int | None = None) -> Method:
+    """Batching SVRG with the weighted "unbiased" estimator (Alg 2, l.176): (1−λ, −λ, λ).
+
+    The paper's name; with a full anchor E v = (1−λ)∇f(x), a scaled gradient, and for λ ≠ ½ the noise
+    (1−2λ)∇f_I(x*) remains at a minimum.
+
+    Args:
+        lam: λ in (0, 1).
+        B: the anchor size; None is n.
+        b: the mini-batch size; None is B^{1/4}.
+    """
+    return _batched("weighted-svrg", weighted(_fraction("lam", lam)), B, b)
+
+
+@register
+def biased_svrg(lam: float = LAMBDA_SECOND, B: int | None = None, b: int | None = None) -> Method:
+    """Batching SVRG with the biased estimator (Alg 3, l.198): (1−λ, −(1−λ), λ).
+
+    Args:
+        lam: λ in (0, 1).
+        B: the anchor size; None is n.
+        b: the mini-batch size; None is B^{1/4}.
+    """
+    return _batched("biased-svrg", biased(_fraction("lam", lam)), B, b)
+
+
+@register
+def vcsg(
+    eps: float | None = None,
+    K: float = 12.0,
+    sigma: float | None = None,
+    rho: float = 0.9,
+    B_min: int = 32,
+    b_min: int = 1,
+    first_epoch: bool = True,
+    comparison: str = "norm",
+) -> Method:
+    """VCSG (Alg 4, l.286): batch size, mini-batch size, step size and estimator follow the measured variance S*.
+
+    B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})). Where the first term is the smaller: b = B^{1/4},
+    η = 1/(3L), and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
+    b = 1, η = 1/(3L√B), and Alg 3 with λ = 5/8.
+
+    Args:
+        eps: the target ε for ‖∇f‖²; None derives it at the first anchor so that the next one has n/100 samples.
+        K: 12 as in Alg 4 (l.288); 1 is the theorem's (l.318).
+        sigma: σ; None is the first measured S*.
+        rho: ρ in (0, 1); 0.99 suits a coarse ε ≥ 1e-3.
+        B_min: the smallest anchor.
+        b_min: a floor for b; a model with BatchNorm in training mode needs at least 2.
+        first_epoch: start with the first epoch of the paper's experiments (l.377).
+        comparison: how l.300 compares two vectors: "norm" compares their norms, "elementwise" their coordinates,
+            "lemma" tests the inequality that the proof needs, "never" always takes (½, −½, ½).
+    """
+    if comparison not in (*TESTS, "never"):
+        raise ValueError(f"comparison = {comparison!r}: choose one of {', '.join((*TESTS, 'never'))}")
+    first: Rule = Constant(HALF)
+    if comparison != "never":
+        first = Tested(comparison, weighted(LAMBDA_FIRST), HALF)
+    second = Constant(biased(LAMBDA_SECOND))
+    schedule = VarianceControlled(
+        eps=None if eps is None else _positive("eps", eps),
+        K=_positive("K", K),
+        sigma=None if sigma is None else _at_least_zero("sigma", sigma),
+        rho=_fraction("rho", rho),
+        B_min=_anchor_floor(B_min),
+        b_min=_size("b_min", b_min),
+        first_epoch=first_epoch,
+    )
+    rules: dict[str, Rule] = {"start": second} if first_epoch else {}
+    return Method("vcsg", rules | {"first": first, "second": second}, schedule, "geometric")
+
+
+@register
+def paper_sgd() -> Method:
+    """The paper's SGD baseline (l.377): v = ½∇f_I(x), b = n^{1/4}, η_j = 1/(3L√n)/j. The ½ is a handicap."""
+    return Method("paper-sgd", {"": Constant(Weights(0.5, 0, 0))}, PaperBaseline(decay=1.0), "fixed")
+
+
+@register
+def paper_svrg() -> Method:
+    """The paper's SVRG baseline (l.377): (½, −½, ½), B = n, b = n^{1/4}, η = 1/(3L√n). The ½ is a handicap."""
+    return Method("paper-svrg", {"": Constant(HALF)}, PaperBaseline(), "geometric")
+
+
+def _size(name: str, size: int) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"{name} = {size!r}: give a whole number of samples, at least 1")
+    return size
+
+
+def _optional_size(name: str, size: int | None) -> int | None:
+    return None if size is None else _size(name, size)
+
+
+def _anchor_floor(B_min: int) -> int:
+    if _size("B_min", B_min) < 2:
+        raise ValueError("B_min = 1: one sample has no variance to measure; give B_min of at least 2")
+    return B_min
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} = {value!r}: give a finite number above 0")
+    return value
+
+
+def _at_least_zero(name: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} = {value!r}: give a finite number, at least 0")
+    return value
+
+
+def _fraction(name: str, value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} = {value!r}: give a number strictly between 0 and 1")
+    return value

@@ -1,0 +1,559 @@
+"""The only loop over a method: a `torch.optim.Optimizer` that runs any `Method`, phase by phase.
+
+Each epoch j has an anchor phase (B samples in chunks at the current point: their mean gradient m, S* and ‖∇f‖²; the
+point does not move), once a smoothness phase (L, where it is not given), and an inner phase of N steps x ← x − ηv.
+`step(closure)` does the work of one batch. Between steps the model is at x; only while the closure runs is it
+anywhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT
+
+from vcsg import family, smoothness
+from vcsg.eager import Closure, Eager
+from vcsg.family import Method
+from vcsg.run import Record, Run
+from vcsg.sampling import Feed, Kind, Phase, PhaseSampler, draw_geometric, feed, stream
+from vcsg.schedules import Facts, Plan
+from vcsg.variance import AnchorSum, chunks
+from vcsg.vectors import all_finite
+from vcsg.weights import Rule
+
+logger = logging.getLogger("vcsg")
+
+MAX_ROLLBACKS = 10
+"""How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
+
+CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        return loss
+    optimizer.step(closure)"""
+
+
+class FiniteSumOptimizer(Optimizer):
+    """Minimises f(x) = (1/n) Σ f_i(x) with any method of the family.
+
+    The closure evaluates the *mean* loss of the batch it is given. After an inner step `p.grad` holds v, the
+    direction of the step; after a step of another phase it is None.
+
+    Args:
+        params: the parameters, or dicts of parameter groups as for every `torch.optim` optimizer.
+        n: the number of samples.
+        method: a `Method`, or the name of a registered one.
+        lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
+            step itself, and L = γ/lr.
+        L: the smoothness constant of f_I; None estimates it at the first anchor from mini-batches of the size in use.
+        output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j.
+        variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
+        chunk: the most samples of an anchor that are evaluated at once.
+        seed: of all sampling and of the closure's randomness (dropout).
+        callback: called with the `Record` of every epoch.
+        options: those of the method, where it is given by name.
+    """
+
+    factory: ClassVar[Callable[..., Method] | None] = None
+
+    def __init_subclass__(cls, method: Callable[..., Method] | None = None) -> None:
+        """A preset: `class SVRG(FiniteSumOptimizer, method=family.svrg)` has the options of that function."""
+        if method is None:
+            return
+        cls.factory = staticmethod(method)
+        cls.__doc__ = (method.__doc__ or "") + f"\n\nTakes the arguments of `{__name__}.FiniteSumOptimizer` as well."
+        common = inspect.signature(FiniteSumOptimizer.__init__).parameters.values()
+        own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(method).parameters.values()]
+        kept = [p for p in common if p.name not in ("self", "method", "options")]
+        cls.__signature__ = inspect.Signature([*kept[:2], *own, *kept[2:]])  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        params: ParamsT,
+        n: int,
+        method: Method | str | None = None,
+        *,
+        lr: float | None = None,
+        L: float | None = None,
+        output: str = "last",
+        variance: str = "chunks",
+        chunk: int = 256,
+        seed: int = 0,
+        callback: Callable[[Record], None] | None = None,
+        **options: Any,
+    ) -> None:
+        _check_options(n, lr, L, output, variance, chunk, seed)
+        self.n = n
+        self.method = self._resolve(method, options)
+        self._output, self._exact, self._chunk, self._seed = output, variance == "exact", chunk, seed
+        self._callback = callback
+        self._unit = lr if lr is not None and L is None else 1.0
+        self.record: Record | None = None
+        """The record of the current epoch."""
+        self._told: Record | None = None
+        self.sampler = PhaseSampler(self._remaining)
+        """The `batch_sampler` for a DataLoader."""
+        first = self.method.schedule.first(n)
+        super().__init__(params, {"lr": 1.0 if lr is None else lr})
+        self._eager = Eager(self)
+        self._run = Run(Phase("anchor", 0, 1, n, n, seed), anchor_size=first, good_size=first)
+        self._run.L = self.method.gamma / self._unit if lr is not None and L is None else L
+        self._begin_epoch()
+
+    @classmethod
+    def _resolve(cls, method: Method | str | None, options: dict[str, Any]) -> Method:
+        if cls.factory is not None and method is None:
+            return family.build(cls.factory, options)
+        if isinstance(method, str) and cls.factory is None:
+            return family.make(method, **options)
+        if not isinstance(method, Method) or cls.factory is not None:
+            raise TypeError(
+                f"method = {method!r}: FiniteSumOptimizer takes a Method or a name ({', '.join(family.methods())}), "
+                "its presets take none"
+            )
+        if options:
+            raise TypeError(f"options {', '.join(options)} go to a method given by name, not to a Method")
+        return method
+
+    # --- what a user reads ------------------------------------------------------------------------
+
+    @property
+    def ifo(self) -> int:
+        """Gradients of single samples evaluated so far: anchors, inner steps, smoothness estimates, failed tries."""
+        return self._run.ifo
+
+    @property
+    def passes(self) -> float:
+        """`ifo` in units of n."""
+        return self._run.ifo / self.n
+
+    @property
+    def epoch(self) -> int:
+        """j, from 1: counts anchors, not passes over the data."""
+        return self._run.epoch
+
+    @property
+    def L(self) -> float | None:
+        """The smoothness constant in use; None until it is estimated. It doubles when a run diverges."""
+        return self._run.L
+
+    @property
+    def phase(self) -> Phase:
+        """The phase that the next batch belongs to."""
+        return self._run.phase
+
+    def batches(
+        self,
+        data: Any,
+        *,
+        passes: float | None = None,
+        seconds: float | None = None,
+        ifo: float | None = None,
+        until: Callable[[Record], bool] | None = None,
+    ) -> Iterator[Any]:
+        """The batches to call `step` with, until a stopping rule says so.
+
+        Args:
+            data: a DataLoader made with `batch_sampler=optimizer.sampler`, or tensors with the samples along the
+                first axis: `(X, Y)`, on the device already.
+            passes: stop when `optimizer.passes` has reached this.
+            seconds: stop after this time in the loop.
+            ifo: stop when `optimizer.ifo` has reached this.
+            until: stop when this returns True for the record of an epoch; see `vcsg.stationary`.
+        """
+        limits = {"passes": passes, "seconds": seconds, "ifo": ifo}
+        for name, limit in limits.items():
+            if limit is not None and not limit >= 0:
+                raise ValueError(f"{name} = {limit!r}: give a number, at least 0")
+        if until is None and all(limit is None for limit in limits.values()):
+            raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
+        budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        return self._iterate(feed(data, self.n, self.sampler), budget, deadline, until)
+
+    def _iterate(
+        self, read: Feed, budget: float, deadline: float, until: Callable[[Record], bool] | None
+    ) -> Iterator[Any]:
+        seen = self.record
+
+        def finished() -> bool:
+            nonlocal seen
+            fresh, seen = self.record is not seen, self.record
+            if until is not None and fresh and self.record is not None and until(self.record):
+                return True
+            return self._run.ifo >= budget or time.monotonic() >= deadline
+
+        try:
+            while not finished():
+                phase = self._run.phase
+                for batch in read(phase, self._run.position):
+                    taken = self._run.steps
+                    yield batch
+                    if self._run.steps == taken:
+                        raise RuntimeError("the last batch was not used: call optimizer.step(closure) once per batch")
+                    if finished():
+                        return
+                    if self._run.phase is not phase:
+                        break
+        finally:
+            self._settle()
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:
+        """Do the work of the current batch; returns the loss of the closure, in an inner step that at x.
+
+        An error leaves parameters and state as they were before the call.
+        """
+        if closure is None:
+            raise TypeError(CLOSURE_HELP)
+        match self._run.phase.kind:
+            case "anchor":
+                loss = self._anchor_step(closure)
+            case "smoothness":
+                loss = self._smoothness_step(closure)
+            case "inner":
+                loss = self._inner_step(closure)
+        self._run.steps += 1
+        self._tell()
+        return loss
+
+    def _anchor_step(self, closure: Closure) -> Any:
+        """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
+        run = self._run
+        loss, gradient = self._evaluate(closure)
+        fault = _fault(loss, gradient)
+        if fault and run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(fault))
+        run.ifo += self._batch_size()
+        if fault:
+            self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
+            return loss
+        mean = self._eager.vector("mean")
+        if run.position == 0:
+            torch._foreach_zero_(mean)
+        run.anchor_sum.add(self._batch_size(), float(loss), gradient, mean)
+        run.position += 1
+        if run.position == run.phase.count:
+            self._close_anchor(mean)
+        return loss
+
+    def _smoothness_step(self, closure: Closure) -> Any:
+        """The curvature that one mini-batch sees at the starting point."""
+        run = self._run
+        losses: list[Any] = []
+
+        def gradient() -> list[Tensor]:
+            loss, found = self._evaluate(closure)
+            losses.append(loss)
+            return found
+
+        centre, seed = self._eager.vector("anchor"), run.phase.seeds[run.position]
+        value = smoothness.curvature(gradient, self._eager.params, centre, seed)
+        if not 0 < value < math.inf:
+            raise FloatingPointError(
+                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {value}. "
+                "Give L= or lr=, or check that the loss depends smoothly on the parameters"
+            )
+        run.ifo += len(losses) * self._batch_size()
+        run.curvatures.append(value)
+        run.position += 1
+        if run.position == run.phase.count:
+            run.L = statistics.median(run.curvatures)
+            self._begin_inner()
+        return losses[-1]
+
+    def _inner_step(self, closure: Closure) -> Any:
+        """x ← x − ηv with v = a·∇f_I(x) + b·∇f_I(y) + c·m.
+
+        Only the loss is checked here. A step that is not finite shows in the next loss, at the next anchor, or when
+        the loop ends (`_settle`): no pass over the gradient is spent on it.
+        """
+        run, rule = self._run, self._rule()
+        at_anchor = self._gradient_at_anchor(closure) if any(w.anchor for w in rule.choices) else []
+        loss, v = self._evaluate(closure)
+        value = float(loss)
+        if not math.isfinite(value) and run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(f"the loss is {value}"))
+        run.ifo += self._batch_size() * (2 if at_anchor else 1)
+        if not math.isfinite(value):
+            self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
+            return loss
+        if run.position == 0 and not self.method.anchored:
+            self._accept_point()
+        rule.combine(v, at_anchor, self._eager.vector("mean") if self.method.anchored else [])
+        self._eager.descend(v, self._step_size)
+        self._eager.show(v)
+        run.loss_sum += value
+        run.position += 1
+        if run.position == run.phase.count:
+            self._end_epoch()
+        return loss
+
+    def _gradient_at_anchor(self, closure: Closure) -> list[Tensor]:
+        loss, gradient = self._eager.evaluate_at_anchor(closure, self._run.phase.seeds[self._run.position])
+        if not math.isfinite(float(loss)):
+            raise FloatingPointError(
+                f"the loss is {float(loss)} at the anchor, where the anchor's own samples were fine: "
+                f"look at the samples {self._indices()}"
+            )
+        return gradient
+
+    # --- from phase to phase ----------------------------------------------------------------------
+
+    def _begin_epoch(self) -> None:
+        run = self._run
+        run.loss_sum = 0.0
+        if self.method.anchored:
+            run.anchor_sum = AnchorSum()
+            self._enter("anchor", chunks(run.anchor_size, self._chunk, self._exact), run.anchor_size)
+        else:
+            self._make_plan()
+
+    def _close_anchor(self, mean: list[Tensor]) -> None:
+        """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
+        run = self._run
+        anchor = run.anchor_sum.close(self.n, mean)
+        fault = run.watch.fault(anchor)
+        if fault:
+            self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
+            return
+        run.anchor = anchor
+        if math.isnan(run.first_variance):
+            run.first_variance = anchor.variance
+        self._accept_point()
+        self._make_plan()
+
+    def _make_plan(self) -> None:
+        run = self._run
+        variance = run.anchor.variance if run.anchor else math.nan
+        run.plan = self.method.schedule(Facts(run.epoch, self.n, variance, run.first_variance))
+        if run.L is None:
+            draws, size = smoothness.plan(run.plan.b, self._chunk, self.n)
+            self._enter("smoothness", draws, draws * size)
+        else:
+            self._begin_inner()
+
+    def _begin_inner(self) -> None:
+        run, plan = self._run, self._plan()
+        length = math.ceil(plan.B / plan.b)
+        if self.method.length == "geometric":
+            length = draw_geometric(stream(self._seed, "length", run.phase.number), plan.B, plan.b)
+        self.record = self._make_record(length)
+        if all(w.now == w.anchor == 0 for w in self._rule().choices):
+            # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
+            for _ in range(length):
+                mean = self._eager.vector("mean")
+                v = [m.clone() for m in mean]
+                self._rule().combine(v, [], mean)
+                self._eager.descend(v, self._step_size)
+            self._end_epoch()
+        elif length:
+            self._enter("inner", length, length * plan.b)
+        else:
+            self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        run, plan = self._run, self._plan()
+        if not self.method.anchored:
+            fault = run.watch.loss_fault(run.loss_sum / run.phase.count)
+            if fault:
+                self._roll_back(f"over epoch {run.epoch} {fault}")
+                return
+        run.pending = self._step_size(self.param_groups[0]) * plan.B / plan.b
+        run.epoch += 1
+        run.anchor_size = plan.next_B
+        self._begin_epoch()
+
+    def _enter(self, kind: Kind, count: int, total: int) -> None:
+        run = self._run
+        run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self._seed)
+        run.position = 0
+
+    def _accept_point(self) -> None:
+        """x is good: it becomes y, and x̃ of the epoch before is offered to the reservoir."""
+        run = self._run
+        self._eager.store("anchor")
+        self._offer_output()
+        if run.epoch > run.good_epoch:
+            run.rollbacks = 0
+        run.good_epoch, run.good_size = run.epoch, run.anchor_size
+
+    def _roll_back(self, reason: str) -> None:
+        """Go back to the last good point and try its epoch again with twice the L."""
+        run = self._run
+        self._eager.restore("anchor")
+        run.epoch, run.anchor_size, run.pending = run.good_epoch, run.good_size, 0.0
+        run.rollbacks += 1
+        tried = run.L
+        run.L = 2 * (run.L or 0.0)
+        self._begin_epoch()
+        if run.rollbacks > MAX_ROLLBACKS:
+            raise RuntimeError(
+                f"gave up after {MAX_ROLLBACKS} roll-backs to epoch {run.epoch}: {reason} (with L = {tried:.3g}). "
+                "The model is at the last good point. Give a larger L= or a smaller lr=, or look for samples with "
+                "an extreme loss"
+            )
+        logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, run.epoch, run.L)
+
+    @torch.no_grad()
+    def _settle(self) -> None:
+        """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        if self._run.good_epoch and not self._eager.finite:
+            self._roll_back("the last step is not finite")
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def _offer_output(self) -> None:
+        """A one-slot weighted reservoir: keep x̃_j with probability weight_j / (sum of all weights so far)."""
+        run = self._run
+        if not run.pending:
+            return
+        run.output_weight += run.pending
+        accepted = stream(self._seed, "output", run.phase.number).random() < run.pending / run.output_weight
+        run.pending = 0.0
+        if self._output == "weighted" and accepted:
+            self._eager.store("output")
+
+    @torch.no_grad()
+    def load_output(self) -> None:
+        """Put the model at the point that the method returns; with output="last" it is there already.
+
+        With output="weighted" that is the reservoir's point once an epoch is complete. Going on from there begins
+        with a new anchor.
+        """
+        self._settle()
+        self._offer_output()
+        if self._output == "weighted" and self._run.output_weight:
+            self._eager.restore("output")
+            self._begin_epoch()
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every optimizer's, with the state of the run under "vcsg"; loads with `weights_only=True`.
+
+        Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
+        """
+        saved = super().state_dict()
+        saved["vcsg"] = {**self._settings(), "unit": self._unit, "run": self._run.state_dict()}
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken, in mid-phase too; the tensors are copied."""
+        saved = state_dict.get("vcsg")
+        if saved is None:
+            raise ValueError("this is not the state of a vcsg optimizer: it has no entry 'vcsg'")
+        for name, value in self._settings().items():
+            if saved[name] != value:
+                raise ValueError(
+                    f"the state was saved with {name} = {saved[name]!r}, this optimizer has {value!r}: "
+                    "make it with the same options"
+                )
+        run = Run.from_state_dict(saved["run"])
+        super().load_state_dict(state_dict)
+        for p, state in self.state.items():
+            self.state[p] = {name: value.clone() for name, value in state.items()}
+        self._run, self._unit, self._seed = run, saved["unit"], run.phase.seed
+        self.record = self._told = None
+
+    def _settings(self) -> dict[str, Any]:
+        variance = "exact" if self._exact else "chunks"
+        return {
+            "method": repr(self.method),
+            "n": self.n,
+            "output": self._output,
+            "variance": variance,
+            "chunk": self._chunk,
+        }
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _evaluate(self, closure: Closure) -> tuple[Any, list[Tensor]]:
+        return self._eager.evaluate(closure, self._run.phase.seeds[self._run.position])
+
+    def _step_size(self, group: dict[str, Any]) -> float:
+        assert self._run.L is not None
+        return float(group["lr"]) * self.method.gamma / (self._run.L * self._unit) * self._plan().factor
+
+    def _remaining(self) -> tuple[Phase, int]:
+        return self._run.phase, self._run.position
+
+    def _plan(self) -> Plan:
+        assert self._run.plan is not None
+        return self._run.plan
+
+    def _rule(self) -> Rule:
+        return self.method.weights[self._plan().regime]
+
+    def _batch_size(self) -> int:
+        return self._run.phase.size(self._run.position)
+
+    def _indices(self) -> list[int]:
+        """The samples of the current batch, at most ten of them."""
+        return self._run.phase.indices[self._run.phase.bounds(self._run.position)][:10].tolist()
+
+    def _bad_start(self, fault: str) -> str:
+        return f"{fault} at the starting point, before any step: look at the model and at the samples {self._indices()}"
+
+    def _make_record(self, length: int) -> Record:
+        run, plan = self._run, self._plan()
+        assert run.L is not None
+        return Record(
+            epoch=run.epoch,
+            regime=plan.regime,
+            B=plan.B,
+            b=plan.b,
+            step_size=self._step_size(self.param_groups[0]),
+            length=length,
+            L=run.L,
+            eps=plan.eps,
+            anchor=run.anchor,
+            ifo=run.ifo,
+            passes=self.passes,
+        )
+
+    def _tell(self) -> None:
+        if self.record is None or self.record is self._told:
+            return
+        self._told = self.record
+        logger.debug("%s", self.record)
+        if self._callback is not None:
+            self._callback(self.record)
+
+
+def _fault(loss: Any, vector: list[Tensor]) -> str | None:
+    if not math.isfinite(float(loss)):
+        return f"the loss is {float(loss)}"
+    return None if all_finite(vector) else "the gradient is not finite"
+
+
+def _check_options(
+    n: int, lr: float | None, L: float | None, output: str, variance: str, chunk: int, seed: int
+) -> None:
+    for name, value in (("n", n), ("chunk", chunk)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
+    for name, step in (("lr", lr), ("L", L)):
+        if step is not None and not 0 < step < math.inf:
+            raise ValueError(f"{name} = {step!r}: give a finite number above 0, or None")
+    for name, choice, known in (
+        ("output", output, ("last", "weighted")),
+        ("variance", variance, ("chunks", "exact")),
+    ):
+        if choice not in known:
+            raise ValueError(f"{name} = {choice!r}: choose {' or '.join(map(repr, known))}")

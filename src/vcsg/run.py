@@ -1,0 +1,159 @@
+"""What a run knows besides tensors: its place in the method, what it counted and measured, and when it must stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vcsg.sampling import Phase
+from vcsg.schedules import Plan
+from vcsg.variance import MIN_CHUNKS, Anchor, AnchorSum
+
+GRADIENT_GROWTH = 1e4
+"""E‖∇f_i‖² at a new anchor may be this many times the largest at a good one, and no more."""
+LOSS_GROWTH = 1.0
+"""The loss may exceed that of the last good anchor by this many times the largest |loss| seen, and no more."""
+LOSS_ERRORS = 4.0
+"""The standard errors of the loss that are allowed for on top."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One epoch, told when its anchor is done and its plan is made (for a method without anchor, at its start)."""
+
+    epoch: int
+    """j, from 1."""
+    regime: str
+    """Which of the method's weights are in use; "" where there is but one choice."""
+    B: int
+    """The batch size that sets step and length of this epoch."""
+    b: int
+    """The mini-batch size."""
+    step_size: float
+    """η, for the first parameter group."""
+    length: int
+    """N, the number of inner steps."""
+    L: float
+    """The smoothness constant in use."""
+    eps: float | None
+    """The target ε of a method that has one."""
+    anchor: Anchor | None
+    """What the anchor measured: size, loss, S*, ‖g‖² and bounds; None for a method without anchor."""
+    ifo: int
+    """Gradient evaluations so far, this epoch's anchor included."""
+    passes: float
+    """The same in units of n."""
+
+    @property
+    def loss(self) -> float:
+        """The mean loss over the anchor's samples."""
+        return self.anchor.loss if self.anchor else math.nan
+
+    @property
+    def variance(self) -> float:
+        """S* at the anchor."""
+        return self.anchor.variance if self.anchor else math.nan
+
+    @property
+    def gradient_norm2(self) -> float:
+        """The unbiased estimate of ‖∇f‖² at the anchor; exact where the anchor took all n samples."""
+        return self.anchor.gradient_norm2 if self.anchor else math.nan
+
+    def __str__(self) -> str:
+        return (
+            f"epoch {self.epoch} {self.regime or '–'}: B={self.B} b={self.b} η={self.step_size:.3g} N={self.length} "
+            f"loss={self.loss:.4g} S*={self.variance:.3g} ‖∇f‖²≈{self.gradient_norm2:.3g} L={self.L:.3g} "
+            f"passes={self.passes:.2f}"
+        )
+
+
+def stationary(eps: float, confidence: float = 0.95) -> Callable[[Record], bool]:
+    """A rule for `batches(until=...)`: stop at an anchor where ‖∇f‖² ≤ ε with at least this confidence.
+
+    The model is then at the anchor's point (gradient descent has already taken its step from there).
+    """
+    if not 0 < eps < math.inf:
+        raise ValueError(f"eps = {eps}: give a finite number above 0")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence}: give a number strictly between 0 and 1")
+
+    def reached(record: Record) -> bool:
+        return record.anchor is not None and record.anchor.gradient_bound(confidence) <= eps
+
+    return reached
+
+
+@dataclass
+class Watch:
+    """Judges whether a run has diverged, by what its anchors measure for nothing."""
+
+    loss: float = math.nan
+    """At the last good anchor."""
+    largest_loss: float = 0.0
+    largest_moment: float = 0.0
+    """The largest E‖∇f_i‖² = ‖g‖² + S* of a good anchor."""
+
+    def fault(self, anchor: Anchor) -> str | None:
+        """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged."""
+        if anchor.B < min(MIN_CHUNKS, anchor.n):
+            return None
+        fault = self.loss_fault(anchor.loss, LOSS_ERRORS * anchor.loss_error)
+        if fault is None and self.largest_moment and anchor.moment > GRADIENT_GROWTH * self.largest_moment:
+            return f"E‖∇f_i‖² grew from {self.largest_moment:.4g} to {anchor.moment:.4g}"
+        self.largest_moment = max(self.largest_moment, anchor.moment)
+        return fault
+
+    def loss_fault(self, loss: float, margin: float = 0.0) -> str | None:
+        """What is wrong with this loss, or None; a good one becomes the reference."""
+        if self.largest_loss and loss > self.loss + LOSS_GROWTH * self.largest_loss + margin:
+            return f"the loss grew from {self.loss:.4g} to {loss:.4g}"
+        self.loss = loss
+        self.largest_loss = max(self.largest_loss, abs(loss))
+        return None
+
+
+@dataclass
+class Run:
+    """The discrete state of an optimizer: plain numbers, so that a checkpoint of it is plain too."""
+
+    phase: Phase
+    position: int = 0
+    """Batches of the phase that were consumed (not drawn: workers read ahead)."""
+    epoch: int = 1
+    anchor_size: int = 0
+    """Of this epoch; after a roll-back the anchor is drawn again at the size it had."""
+    good_epoch: int = 0
+    """The epoch whose anchor the run can go back to, and the size of that anchor."""
+    good_size: int = 0
+    ifo: int = 0
+    steps: int = 0
+    L: float | None = None
+    first_variance: float = math.nan
+    plan: Plan | None = None
+    anchor_sum: AnchorSum = field(default_factory=AnchorSum)
+    anchor: Anchor | None = None
+    curvatures: list[float] = field(default_factory=list)
+    loss_sum: float = 0.0
+    """Over the inner steps of this epoch."""
+    watch: Watch = field(default_factory=Watch)
+    rollbacks: int = 0
+    """Since the last epoch that ended well."""
+    pending: float = 0.0
+    """The output weight of the last x̃_j, not yet offered to the reservoir: its anchor may still condemn it."""
+    output_weight: float = 0.0
+    """The total weight of all x̃_j offered so far."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Run:
+        made: dict[str, Any] = dict(state)
+        for name, kind in (("phase", Phase), ("anchor_sum", AnchorSum), ("watch", Watch)):
+            made[name] = kind(**state[name])
+        made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
+        made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
+        made["curvatures"] = list(state["curvatures"])
+        return cls(**made)

@@ -1,0 +1,188 @@
+"""Which samples next: seeded, resumable, the same for every kind of data and on every machine.
+
+Work comes in phases whose sizes are known ahead (an anchor in chunks, an inner loop in mini-batches), so loader
+workers may prefetch. All randomness is a function of (seed, purpose, counter): a run's position is a few integers,
+nothing depends on how far a loader has read ahead, and no generator has to be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+Kind = Literal["anchor", "smoothness", "inner"]
+Indices = npt.NDArray[np.int64]
+
+_PURPOSES = ("samples", "closure", "length", "output")
+
+
+def stream(seed: int, purpose: str, counter: int) -> np.random.Generator:
+    """An independent generator for each (seed, purpose, counter)."""
+    return np.random.default_rng([seed, _PURPOSES.index(purpose), counter])
+
+
+def draw_batch(rng: np.random.Generator, n: int, size: int) -> Indices:
+    """`size` of n samples without replacement, in random order."""
+    return rng.permutation(n) if size == n else rng.choice(n, size, replace=False)
+
+
+def draw_minibatches(rng: np.random.Generator, n: int, count: int, size: int) -> Indices:
+    """`count` independent mini-batches, each without replacement, as the rows of a matrix."""
+    if size * size > n:
+        return np.stack([draw_batch(rng, n, size) for _ in range(count)])
+    # A row with a repeated index is drawn anew: what remains is uniform on rows without repetition.
+    rows = rng.integers(n, size=(count, size))
+    repeated = np.arange(count)
+    while repeated.size:
+        ordered = np.sort(rows[repeated], axis=1)
+        repeated = repeated[(ordered[:, 1:] == ordered[:, :-1]).any(axis=1)]
+        rows[repeated] = rng.integers(n, size=(repeated.size, size))
+    return rows
+
+
+def draw_geometric(rng: np.random.Generator, B: int, b: int) -> int:
+    """N on {0, 1, 2, …} with P(N = k) = γ^k(1−γ), γ = B/(B+b), so of mean B/b. (NumPy's starts at 1.)"""
+    return int(rng.geometric(b / (B + b))) - 1
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`count` batches of nearly equal size, `total` samples together."""
+
+    kind: Kind
+    number: int
+    """Counts the phases of a run; with the seed it determines the draw."""
+    count: int
+    total: int
+    n: int
+    seed: int
+
+    def bounds(self, k: int) -> slice:
+        return slice(k * self.total // self.count, (k + 1) * self.total // self.count)
+
+    def size(self, k: int) -> int:
+        bounds = self.bounds(k)
+        return int(bounds.stop - bounds.start)
+
+    @cached_property
+    def indices(self) -> Tensor:
+        """The samples of all batches, one after the other, on the CPU."""
+        rng = stream(self.seed, "samples", self.number)
+        if self.kind == "anchor":
+            return torch.from_numpy(draw_batch(rng, self.n, self.total))
+        rows = draw_minibatches(rng, self.n, self.count, self.total // self.count)
+        return torch.from_numpy(rows.reshape(-1))
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """A seed for the closure's randomness at each batch, and a last one for the loader."""
+        draws = stream(self.seed, "closure", self.number).integers(2**62, size=self.count + 1)
+        return [int(s) for s in draws]
+
+
+class seeded:
+    """A context with torch's CPU generator, and those of the `tensors`' CUDA devices, at `seed`; then put back.
+
+    Evaluating twice under one seed gives dropout the same mask twice.
+    """
+
+    def __init__(self, seed: int, tensors: Iterable[Tensor] = ()) -> None:
+        self._seed = seed
+        indices = {t.device.index for t in tensors if t.is_cuda}
+        self._generators = [torch.default_generator, *(torch.cuda.default_generators[i] for i in indices)]
+
+    def __enter__(self) -> None:
+        self._states = [g.get_state() for g in self._generators]
+        for generator in self._generators:
+            generator.manual_seed(self._seed)
+
+    def __exit__(self, *_: object) -> None:
+        for generator, state in zip(self._generators, self._states, strict=True):
+            generator.set_state(state)
+
+
+class PhaseSampler(Sampler[list[int]]):
+    """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
+
+    def __init__(self, remaining: Callable[[], tuple[Phase, int]]) -> None:
+        self._remaining = remaining
+
+    def __iter__(self) -> Iterator[list[int]]:
+        phase, position = self._remaining()
+        for k in range(position, phase.count):
+            yield phase.indices[phase.bounds(k)].tolist()
+
+    def __len__(self) -> int:
+        phase, position = self._remaining()
+        return phase.count - position
+
+
+Feed = Callable[[Phase, int], Iterator[Any]]
+"""(phase, position) → the batches of data from that position of the phase on."""
+
+
+def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
+    """How to read phases from `data`: a DataLoader on `sampler`, a tensor, or a tuple or list of tensors."""
+    if isinstance(data, DataLoader):
+        return _loader_feed(data, n, sampler)
+    tensors = [data] if isinstance(data, Tensor) else data
+    if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
+        return _tensor_feed(data, n)
+    raise TypeError(
+        f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
+        "or a tuple of tensors with the samples along the first axis"
+    )
+
+
+def _tensor_feed(data: Tensor | Sequence[Tensor], n: int) -> Feed:
+    tensors = [data] if isinstance(data, Tensor) else list(data)
+    for i, tensor in enumerate(tensors):
+        rows = len(tensor) if tensor.dim() else 0
+        if rows != n:
+            raise ValueError(
+                f"tensor {i} of the data holds {rows} samples, the optimizer was made for n = {n}: "
+                "make the optimizer with n=len(data), the samples along the first axis"
+            )
+
+    def batches(phase: Phase, position: int) -> Iterator[Any]:
+        indices = {device: phase.indices.to(device) for device in {t.device for t in tensors}}
+        for k in range(position, phase.count):
+            batch = [t.index_select(0, indices[t.device][phase.bounds(k)]) for t in tensors]
+            yield batch[0] if isinstance(data, Tensor) else tuple(batch)
+
+    return batches
+
+
+def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed:
+    if isinstance(loader.dataset, IterableDataset):
+        raise TypeError(
+            "the DataLoader reads an IterableDataset: a finite-sum method must fetch samples by index; "
+            "give a dataset with __getitem__ and __len__"
+        )
+    if loader.batch_sampler is not sampler:
+        raise ValueError(
+            "the DataLoader does not draw from this optimizer: "
+            "make it with DataLoader(dataset, batch_sampler=optimizer.sampler)"
+        )
+    size = len(loader.dataset)  # type: ignore[arg-type]
+    if size != n:
+        raise ValueError(
+            f"the dataset holds {size} samples, the optimizer was made for n = {n}: "
+            "make the optimizer with n=len(dataset)"
+        )
+
+    def batches(phase: Phase, position: int) -> Iterator[Any]:
+        # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.
+        with seeded(phase.seeds[-1]):
+            iterator = iter(loader)
+        yield from iterator
+
+    return batches

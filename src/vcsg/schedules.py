@@ -1,0 +1,209 @@
+"""How large the anchor, how large the mini-batch, how long the step: pure functions of what an epoch knows.
+
+A schedule maps `Facts` (j, n, the variance S* just measured) to a `Plan` (B, b, step factor, regime). The step
+size is η = lr · (γ/L) · factor; γ belongs to the method and L to the run, so a schedule never sees either.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known when epoch j is planned."""
+
+    epoch: int
+    """j, from 1."""
+    n: int
+    variance: float
+    """S*, measured at this epoch's anchor; NaN without an anchor or with an anchor of one sample."""
+    first_variance: float
+    """S* at the first anchor of the run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of one epoch."""
+
+    B: int
+    """The batch size in the formulas for η and the number of inner steps."""
+    b: int
+    """The mini-batch size."""
+    factor: float
+    """What multiplies lr · γ/L."""
+    next_B: int
+    """The size of the next anchor."""
+    regime: str = ""
+    eps: float | None = None
+    """The target ε, where the schedule has one."""
+
+
+class Schedule(Protocol):
+    def first(self, n: int) -> int:
+        """The size of the first anchor; raises ValueError if the schedule's sizes do not fit n."""
+        ...
+
+    def __call__(self, facts: Facts) -> Plan: ...
+
+
+class BatchSize(Protocol):
+    """How B_j is chosen."""
+
+    def first(self, n: int) -> int:
+        """The size of the first anchor."""
+        ...
+
+    def __call__(self, facts: Facts) -> tuple[int, int]:
+        """B_j, and the size of the next anchor."""
+        ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """B_j = B, or all n samples when B is None."""
+
+    B: int | None = None
+
+    def first(self, n: int) -> int:
+        return n if self.B is None else fitting("B", self.B, n)
+
+    def __call__(self, facts: Facts) -> tuple[int, int]:
+        B = self.first(facts.n)
+        return B, B
+
+
+@dataclass(frozen=True)
+class Growing:
+    """B_j = min(⌈j^power⌉, n)."""
+
+    power: float = 1.5
+
+    def first(self, n: int) -> int:
+        return 1
+
+    def __call__(self, facts: Facts) -> tuple[int, int]:
+        return self._at(facts.epoch, facts.n), self._at(facts.epoch + 1, facts.n)
+
+    def _at(self, epoch: int, n: int) -> int:
+        return min(math.ceil(math.pow(epoch, self.power)), n)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """B_j = K·S*/ε within [B_min, n], measured at the anchor of epoch j; the first anchor takes all n."""
+
+    eps: float
+    K: float
+    B_min: int
+
+    def first(self, n: int) -> int:
+        return n
+
+    def __call__(self, facts: Facts) -> tuple[int, int]:
+        B = clamped(self.K * facts.variance / self.eps, self.B_min, facts.n)
+        return B, B
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """The paper's general form (l.183): η_j = (γ/L)(b_j/B_j)^α with b_j given, or else min(B_j^β, b_max)."""
+
+    batch: BatchSize
+    b: int | None = None
+    beta: float = 0.25
+    b_max: int | None = None
+    alpha: float = 0.5
+
+    def first(self, n: int) -> int:
+        if self.b is not None:
+            fitting("b", self.b, n)
+        return self.batch.first(n)
+
+    def __call__(self, facts: Facts) -> Plan:
+        B, next_B = self.batch(facts)
+        b = self.b or min(root(B, self.beta), self.b_max or B)
+        return Plan(B=B, b=b, factor=(b / B) ** self.alpha, next_B=next_B)
+
+
+@dataclass(frozen=True)
+class PaperBaseline:
+    """The paper's own settings of SGD and SVRG (l.377): b = n^{1/4} and η_j = 1/(3L√n)/j^decay."""
+
+    decay: float = 0.0
+
+    def first(self, n: int) -> int:
+        return n
+
+    def __call__(self, facts: Facts) -> Plan:
+        n = facts.n
+        return Plan(B=n, b=root(n, 0.25), factor=n**-0.5 / facts.epoch**self.decay, next_B=n)
+
+
+@dataclass(frozen=True)
+class VarianceControlled:
+    """VCSG's schedule (Alg 4, l.288): B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})), within [B_min, n].
+
+    The term that attains the minimum is the regime ("first" or "second"); the paper tests the float equality
+    B_j = S*/ε (l.296), which is never meant. In the first, b = B^{1/4} and η = γ/L; in the second, b = 1 and
+    η = γ/(L√B). With `first_epoch`, epoch 1 is that of the experiments (l.377, regime "start"): B = n,
+    b = n^{1/4}, η = γ/(L√n).
+
+    ε = None takes ε = K·S*/(n/100) at the first anchor, so that the next anchor has n/100 samples (B_min
+    permitting); σ = None takes the first S*, which makes the second term dimensionless.
+    """
+
+    eps: float | None = None
+    K: float = 12.0
+    sigma: float | None = None
+    rho: float = 0.9
+    B_min: int = 32
+    b_min: int = 1
+    first_epoch: bool = True
+
+    def first(self, n: int) -> int:
+        fitting("b_min", self.b_min, n)
+        return n
+
+    def __call__(self, facts: Facts) -> Plan:
+        n, (bound, regime), eps = facts.n, self.bound(facts), self.target(facts)
+        if self.first_epoch and facts.epoch == 1:
+            B, b, factor, regime = n, root(n, 0.25), n**-0.5, "start"
+        elif regime == "first":
+            B, b, factor = bound, root(bound, 0.25), 1.0
+        else:
+            B, b, factor = bound, 1, bound**-0.5
+        return Plan(B, max(b, self.b_min), factor, next_B=bound, regime=regime, eps=eps)
+
+    def bound(self, facts: Facts) -> tuple[int, str]:
+        """B_j by the formula, and the regime."""
+        if facts.variance == 0:
+            return clamped(0.0, self.B_min, facts.n), "first"
+        sigma = facts.first_variance if self.sigma is None else self.sigma
+        target = self.K * facts.variance / self.target(facts)
+        decaying = 0.14 * math.sqrt(facts.n) * sigma * self.rho ** (2 * facts.epoch)
+        full = facts.n * facts.variance / (facts.variance + decaying)
+        return clamped(min(target, full), self.B_min, facts.n), "first" if target <= full else "second"
+
+    def target(self, facts: Facts) -> float:
+        """ε."""
+        return self.K * facts.first_variance * 100 / facts.n if self.eps is None else self.eps
+
+
+def root(size: int, power: float) -> int:
+    """max(1, round(size^power))."""
+    return max(1, round(math.pow(size, power)))
+
+
+def clamped(size: float, low: int, n: int) -> int:
+    """⌈size⌉ within [min(low, n), n]."""
+    return max(min(low, n), math.ceil(min(size, n)))
+
+
+def fitting(name: str, size: int, n: int) -> int:
+    """`size` if it fits n samples."""
+    if not 1 <= size <= n:
+        raise ValueError(f"{name} = {size} does not fit n = {n} samples: choose {name} between 1 and {n}")
+    return size

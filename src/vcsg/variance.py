@@ -1,0 +1,168 @@
+"""S* and ‖∇f‖² from an anchor, at no extra gradient.
+
+An anchor of B samples, drawn without replacement, is evaluated in K chunks of m_1, …, m_K samples. With the chunk
+means g_k and the overall mean g,
+
+    s² = Σ m_k‖g_k − g‖² / (K − 1)
+
+has mean n/(n−1)·S*, whatever the chunk sizes: E‖g_k − ∇f‖² = s²(1/m_k − 1/n), summed with weights m_k, less the
+same for g. So S* ≈ (n−1)/n·s², and ‖g‖² − s²(1/B − 1/n) is an unbiased estimate of ‖∇f(y)‖². Chunks of one sample
+give the exact S* when B = n. All of it holds for deterministic f_i: dropout and random augmentation leave noise even
+at B = n, and with BatchNorm in training mode f is no sum over samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vcsg.vectors import Tensors, norm2
+
+MIN_CHUNKS = 8
+"""The fewest chunks of an anchor (fewer only where B is smaller), so that s² has at least 7 degrees of freedom."""
+
+
+def chunks(B: int, largest: int, exact: bool) -> int:
+    """How many nearly equal chunks an anchor of B samples is cut into."""
+    return B if exact else min(B, max(MIN_CHUNKS, math.ceil(B / largest)))
+
+
+@dataclass
+class AnchorSum:
+    """The running statistics of an anchor; its mean gradient lives with the caller.
+
+    The sum of squares is updated about the running mean, so it does not cancel where the variance is far below ‖g‖².
+    """
+
+    samples: int = 0
+    chunks: int = 0
+    loss: float = 0.0
+    spread: float = 0.0
+    """Σ m_k‖g_k − g‖² so far."""
+    loss_spread: float = 0.0
+    """The same of the losses."""
+
+    def add(self, size: int, loss: float, gradient: Tensors, mean: Tensors) -> None:
+        """Take in one chunk: `mean` is updated in place, `gradient` (g_k) is used up."""
+        before, after = self.samples, self.samples + size
+        torch._foreach_sub_(list(gradient), list(mean))
+        torch._foreach_add_(list(mean), list(gradient), alpha=size / after)
+        if before:
+            self.spread += size * before / after * norm2(gradient).item()
+            self.loss_spread += size * before / after * (loss - self.loss) ** 2
+        self.loss += (loss - self.loss) * size / after
+        self.samples, self.chunks = after, self.chunks + 1
+
+    def close(self, n: int, mean: Tensors) -> Anchor:
+        freedom = self.chunks - 1 if self.chunks > 1 else math.nan
+        return Anchor(
+            n=n,
+            B=self.samples,
+            loss=self.loss,
+            loss_s2=self.loss_spread / freedom,
+            g_norm2=norm2(mean).item(),
+            s2=self.spread / freedom,
+        )
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What an anchor of B of n samples tells about f at its point."""
+
+    n: int
+    B: int
+    loss: float
+    """The mean loss over the anchor's samples."""
+    loss_s2: float
+    """The sample variance of the losses."""
+    g_norm2: float
+    """‖g‖²."""
+    s2: float
+    """The sample variance s²; NaN for an anchor of a single chunk."""
+
+    @property
+    def variance(self) -> float:
+        """S*, the mean of ‖∇f_i − ∇f‖² over all n samples: an unbiased estimate, exact for B = n in ones."""
+        return 0.0 if self.n == 1 else (self.n - 1) / self.n * self.s2
+
+    @property
+    def moment(self) -> float:
+        """E‖∇f_i‖² = ‖g‖² + S*, as far as it is known."""
+        return self.g_norm2 + (0.0 if math.isnan(self.s2) else self.variance)
+
+    @property
+    def noise(self) -> float:
+        """E‖g − ∇f‖² = s²(1/B − 1/n)."""
+        return 0.0 if self.B == self.n else self.s2 * (1 / self.B - 1 / self.n)
+
+    @property
+    def loss_error(self) -> float:
+        """The standard error of `loss` as an estimate of f."""
+        return 0.0 if self.B == self.n else math.sqrt(self.loss_s2 * (1 / self.B - 1 / self.n))
+
+    @property
+    def gradient_norm2(self) -> float:
+        """An unbiased estimate of ‖∇f‖² (it can be negative), exact for B = n."""
+        return self.g_norm2 - self.noise
+
+    def gradient_bound(self, confidence: float = 0.95) -> float:
+        """An upper bound of ‖∇f‖² that holds with at least this probability.
+
+        ‖∇f‖ ≤ ‖g‖ + ‖g − ∇f‖, and by Markov's inequality ‖g − ∇f‖² ≤ noise/(1 − confidence) with that
+        probability; s² stands for the true variance. Exact for B = n.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence = {confidence}: give a number strictly between 0 and 1")
+        return (math.sqrt(self.g_norm2) + math.sqrt(self.noise / (1 - confidence))) ** 2
+
+
+@dataclass(frozen=True)
+class PerSample:
+    """The exact statistics of f at the model's parameters, from the gradient of every single sample."""
+
+    gradient: dict[str, Tensor]
+    """∇f, by parameter name."""
+    variance: float
+    """S* = (1/n) Σ‖∇f_i − ∇f‖²."""
+    gradient_norm2: float
+    """‖∇f‖²."""
+
+
+def per_sample(
+    model: torch.nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    data: tuple[Tensor, Tensor],
+    chunk: int = 256,
+) -> PerSample:
+    """S* and ‖∇f‖² by per-sample gradients (torch.func), two passes over `data`, `chunk` gradients in memory.
+
+    The reference for what an optimizer estimates from anchor chunks. The model must be deterministic: call
+    `model.eval()` first where it has dropout or BatchNorm.
+
+    Args:
+        model: maps a batch of inputs to outputs.
+        loss: maps (outputs, targets) of a batch to their mean loss.
+        data: (inputs, targets) with the samples along the first axis.
+        chunk: how many samples are differentiated at once.
+    """
+    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    def sample_loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return loss(torch.func.functional_call(model, values, (x[None],)), y[None])
+
+    gradients = torch.func.vmap(torch.func.grad(sample_loss), in_dims=(None, 0, 0))
+    n = len(data[0])
+    parts = [slice(i, i + chunk) for i in range(0, n, chunk)]
+    mean = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in parameters.items()}
+    for part in parts:
+        for name, g in gradients(parameters, data[0][part], data[1][part]).items():
+            mean[name] += g.double().sum(0) / n
+    total = 0.0
+    for part in parts:
+        for name, g in gradients(parameters, data[0][part], data[1][part]).items():
+            total += (g.double() - mean[name]).square().sum().item()
+    return PerSample(mean, total / n, norm2(list(mean.values())).item())

@@ -1,0 +1,128 @@
+"""The one formula behind every method, and the rules that choose its weights.
+
+    v = a·∇f_I(x) + b·∇f_I(y) + c·m
+
+x is the current point, y the anchor point, m the anchor's mean gradient and I a mini-batch, the same at x and y.
+A method's estimator is a `Rule`: `Constant` weights, or `Tested` weights that depend on the two mini-batch
+gradients of the step (l.300 of the paper). SVRG is `Constant(Weights(1, -1, 1))`, SGD `Constant(Weights(1, 0, 0))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from vcsg.vectors import Tensors, dot, norm2
+
+
+class Weights(NamedTuple):
+    """The weights (a, b, c) of the gradient here, the gradient at the anchor, and the anchor's mean."""
+
+    now: float
+    anchor: float
+    mean: float
+
+    @property
+    def unbiased(self) -> bool:
+        """With a full anchor E v = a∇f(x) + (b + c)∇f(y), so a = 1 and b + c = 0 make v unbiased."""
+        return self.now == 1 and self.anchor + self.mean == 0
+
+    @property
+    def vanishing(self) -> bool:
+        """At x = y = x* with a full anchor v = (a + b)∇f_I(x*): without noise exactly when a + b = 0."""
+        return self.now + self.anchor == 0
+
+    def __str__(self) -> str:
+        return f"({', '.join(f'{w:.4g}' for w in self)})".replace("-", "−")
+
+
+def weighted(lam: float) -> Weights:
+    """Alg 2 (l.176), (1−λ, −λ, λ). The paper calls it unbiased; E v = (1−λ)∇f(x) with a full anchor."""
+    return Weights(1 - lam, -lam, lam)
+
+
+def biased(lam: float) -> Weights:
+    """Alg 3 (l.198), (1−λ, −(1−λ), λ)."""
+    return Weights(1 - lam, -(1 - lam), lam)
+
+
+class Rule(Protocol):
+    """Chooses the weights of one inner step and forms v."""
+
+    @property
+    def choices(self) -> tuple[Weights, ...]:
+        """Every triple of weights the rule can choose."""
+        ...
+
+    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
+        """now ← a·now + b·anchor + c·mean, in place; empty `anchor` or `mean` where their weight is 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same weights at every step."""
+
+    weights: Weights
+
+    @property
+    def choices(self) -> tuple[Weights, ...]:
+        return (self.weights,)
+
+    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
+        vector = list(now)
+        if self.weights.now != 1:
+            torch._foreach_mul_(vector, self.weights.now)
+        if self.weights.anchor:
+            torch._foreach_add_(vector, list(anchor), alpha=self.weights.anchor)
+        if self.weights.mean:
+            torch._foreach_add_(vector, list(mean), alpha=self.weights.mean)
+
+
+def _norm(now: Tensors, anchor: Tensors, lam: float) -> Tensor:
+    """‖∇f_I(x)‖ < ‖∇f_I(y)‖: the reading of l.300 that makes it a statement about two numbers."""
+    return norm2(now) < norm2(anchor)
+
+
+def _lemma(now: Tensors, anchor: Tensors, lam: float) -> Tensor:
+    """‖∇f_I(y)‖² ≥ 2(1−λ)⟨∇f_I(x), ∇f_I(y)⟩: when ‖(1−λ)x − λy‖ ≤ (1−λ)‖x − y‖ really holds, for λ < ½."""
+    return norm2(anchor) >= 2 * (1 - lam) * dot(now, anchor)
+
+
+def _elementwise(now: Tensors, anchor: Tensors, lam: float) -> Iterator[Tensor]:
+    """∇f_I(x) < ∇f_I(y) coordinate by coordinate: l.300 to the letter."""
+    return (x < y for x, y in zip(now, anchor, strict=True))
+
+
+Test = Callable[[Tensors, Tensors, float], Tensor | Iterator[Tensor]]
+"""(∇f_I(x), ∇f_I(y), λ) → one truth value for the whole vector, or one per coordinate, tensor by tensor."""
+
+TESTS: Mapping[str, Test] = {"norm": _norm, "lemma": _lemma, "elementwise": _elementwise}
+
+
+@dataclass(frozen=True)
+class Tested:
+    """`passed` where the test named `test` holds for the two mini-batch gradients, `failed` elsewhere."""
+
+    test: str
+    passed: Weights
+    failed: Weights
+
+    @property
+    def choices(self) -> tuple[Weights, ...]:
+        return (self.passed, self.failed)
+
+    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
+        outcome = TESTS[self.test](now, anchor, self.passed.mean)
+        if isinstance(outcome, Tensor):
+            Constant(self.passed if outcome else self.failed).combine(now, anchor, mean)
+            return
+        for x, y, m, holds in zip(now, anchor, mean, outcome, strict=True):
+            otherwise = x.clone()
+            Constant(self.failed).combine([otherwise], [y], [m])
+            Constant(self.passed).combine([x], [y], [m])
+            x.copy_(torch.where(holds, x, otherwise))
