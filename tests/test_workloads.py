@@ -209,9 +209,7 @@ def test_logistic_labels() -> None:
         (nonconvex_logistic, 1e-5, 245),
     ],
 )
-def test_gradient_descent_takes_the_known_number_of_steps(
-    generate: Generate, bound: float, steps: int
-) -> None:
+def test_gradient_descent_takes_the_known_number_of_steps(generate: Generate, bound: float, steps: int) -> None:
     """Steps of η = 1/L until ‖∇f‖² ≤ ε, against reference figures for these problems.
 
     The figures came without their seed: 1 was chosen as the only one of 0 to 7 that gives all four.

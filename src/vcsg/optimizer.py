@@ -14,6 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -262,7 +263,8 @@ class FiniteSumOptimizer(Optimizer):
 
         centre, seed = self._eager.vector("anchor"), run.phase.seeds[run.position]
         value = smoothness.curvature(gradient, self._eager.params, centre, seed)
-        if not 0 < value < math.inf:
+        last = run.position + 1 == run.phase.count
+        if not math.isfinite(value) or (last and value == 0 and not any(run.curvatures)):
             raise FloatingPointError(
                 f"L cannot be estimated: the curvature of a mini-batch at the starting point is {value}. "
                 "Give L= or lr=, or check that the loss depends smoothly on the parameters"
@@ -270,8 +272,9 @@ class FiniteSumOptimizer(Optimizer):
         run.ifo += len(losses) * self._batch_size()
         run.curvatures.append(value)
         run.position += 1
-        if run.position == run.phase.count:
-            run.L = statistics.median(run.curvatures)
+        if last:
+            # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
+            run.L = statistics.median(c for c in run.curvatures if c)
             self._begin_inner()
         return losses[-1]
 
@@ -296,9 +299,10 @@ class FiniteSumOptimizer(Optimizer):
         rule.combine(v, at_anchor, self._eager.vector("mean") if self.method.anchored else [])
         self._eager.descend(v, self._step_size)
         self._eager.show(v)
-        run.loss_sum += value
         run.position += 1
-        if run.position == run.phase.count:
+        if not self.method.anchored and (fault := self._judge_losses(value)):
+            self._roll_back(f"in epoch {run.epoch} {fault}")
+        elif run.position == run.phase.count:
             self._end_epoch()
         return loss
 
@@ -315,7 +319,7 @@ class FiniteSumOptimizer(Optimizer):
 
     def _begin_epoch(self) -> None:
         run = self._run
-        run.loss_sum = 0.0
+        run.loss_sum, run.loss_count = 0.0, 0
         if self.method.anchored:
             run.anchor_sum = AnchorSum()
             self._enter("anchor", chunks(run.anchor_size, self._chunk, self._exact), run.anchor_size)
@@ -367,15 +371,20 @@ class FiniteSumOptimizer(Optimizer):
 
     def _end_epoch(self) -> None:
         run, plan = self._run, self._plan()
-        if not self.method.anchored:
-            fault = run.watch.loss_fault(run.loss_sum / run.phase.count)
-            if fault:
-                self._roll_back(f"over epoch {run.epoch} {fault}")
-                return
         run.pending = self._step_size(self.param_groups[0]) * plan.B / plan.b
         run.epoch += 1
         run.anchor_size = plan.next_B
         self._begin_epoch()
+
+    def _judge_losses(self, loss: float) -> str | None:
+        """A method without anchors is judged by the mean loss of its steps, at the middle and end of an epoch."""
+        run = self._run
+        run.loss_sum, run.loss_count = run.loss_sum + loss, run.loss_count + 1
+        if run.position not in (run.phase.count // 2, run.phase.count):
+            return None
+        mean = run.loss_sum / run.loss_count
+        run.loss_sum, run.loss_count = 0.0, 0
+        return run.watch.loss_fault(mean)
 
     def _enter(self, kind: Kind, count: int, total: int) -> None:
         run = self._run
@@ -389,13 +398,14 @@ class FiniteSumOptimizer(Optimizer):
         self._offer_output()
         if run.epoch > run.good_epoch:
             run.rollbacks = 0
-        run.good_epoch, run.good_size = run.epoch, run.anchor_size
+        run.good_epoch, run.good_size, run.good_watch = run.epoch, run.anchor_size, replace(run.watch)
 
     def _roll_back(self, reason: str) -> None:
         """Go back to the last good point and try its epoch again with twice the L."""
         run = self._run
         self._eager.restore("anchor")
-        run.epoch, run.anchor_size, run.pending = run.good_epoch, run.good_size, 0.0
+        run.epoch, run.anchor_size, run.watch = run.good_epoch, run.good_size, replace(run.good_watch)
+        run.pending = 0.0
         run.rollbacks += 1
         tried = run.L
         run.L = 2 * (run.L or 0.0)

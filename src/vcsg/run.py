@@ -125,7 +125,7 @@ class Run:
     anchor_size: int = 0
     """Of this epoch; after a roll-back the anchor is drawn again at the size it had."""
     good_epoch: int = 0
-    """The epoch whose anchor the run can go back to, and the size of that anchor."""
+    """The epoch that the run can go back to, the size of its anchor, and what `watch` knew then."""
     good_size: int = 0
     ifo: int = 0
     steps: int = 0
@@ -136,8 +136,10 @@ class Run:
     anchor: Anchor | None = None
     curvatures: list[float] = field(default_factory=list)
     loss_sum: float = 0.0
-    """Over the inner steps of this epoch."""
+    loss_count: int = 0
+    """The losses of the inner steps since they were last judged; only for a method without anchors."""
     watch: Watch = field(default_factory=Watch)
+    good_watch: Watch = field(default_factory=Watch)
     rollbacks: int = 0
     """Since the last epoch that ended well."""
     pending: float = 0.0
@@ -151,7 +153,7 @@ class Run:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Run:
         made: dict[str, Any] = dict(state)
-        for name, kind in (("phase", Phase), ("anchor_sum", AnchorSum), ("watch", Watch)):
+        for name, kind in (("phase", Phase), ("anchor_sum", AnchorSum), ("watch", Watch), ("good_watch", Watch)):
             made[name] = kind(**state[name])
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])

@@ -1,0 +1,253 @@
+"""Every registered method through one grid: its floor, its bias, its count, its trajectory, its state, its errors."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from quadratic import Quadratic, closure, parameter, quadratic, run, steps, subsets
+
+import vcsg
+from vcsg import FiniteSumOptimizer
+from vcsg.weights import Constant
+
+METHODS = sorted(vcsg.methods())
+
+# Where a method's default leaves nothing to test at this size: SGD would take the whole of a small n as its
+# mini-batch; VCSG is asked for a target below the floor of the grid, so that it must end in its second regime.
+OPTIONS: dict[str, dict[str, Any]] = {"sgd": {"b": 2}, "vcsg": {"eps": 1e-12}}
+
+ALG_4: list[dict[str, Any]] = [
+    {"comparison": comparison, "eps": 0.05, "B_min": 8, **more}
+    for comparison in ("norm", "lemma", "elementwise", "never")
+    for more in ({}, {"first_epoch": False, "sigma": 1.0, "rho": 0.99, "K": 3.0, "b_min": 2})
+]
+CASES = [(name, OPTIONS.get(name, {})) for name in METHODS]
+CASES += [("vcsg", options) for options in ALG_4] + [("vcsg", {})]
+CASES += [("svrg", {"b": 3}), ("scsg", {"b": 3}), ("batching-svrg", {"B": 20, "b": 2}), ("biased-svrg", {"B": 33})]
+
+
+def make(name: str, p: torch.nn.Parameter, n: int, **options: Any) -> FiniteSumOptimizer:
+    return FiniteSumOptimizer([p], n, name, **options)
+
+
+# --- the floor on least squares -----------------------------------------------------
+
+
+def vanishing(method: vcsg.Method) -> bool:
+    """v = 0 at x = y = x* with a full anchor."""
+    second = [method.weights["second"]] if "second" in method.weights else list(method.weights.values())
+    return all(w.vanishing for rule in second for w in rule.choices)
+
+
+@pytest.mark.parametrize("name", [m for m in METHODS if vanishing(vcsg.methods()[m])])
+def test_converges_where_the_estimator_vanishes_at_the_minimum(name: str) -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = make(name, p, problem.n, L=problem.L, **OPTIONS.get(name, {}))
+    x = run(problem, optimizer, p, until=vcsg.stationary(1e-9), passes=2000)
+    assert problem.norm2(x) <= 1e-8
+
+
+def test_the_two_kinds_of_floor_cover_all_methods() -> None:
+    noisy = {m for m in METHODS if not vanishing(vcsg.methods()[m])}
+    assert noisy == {"sgd", "paper-sgd", "weighted-svrg"}
+
+
+def sgd_levels(problem: Quadratic, a: float, b: int, etas: list[float]) -> list[float]:
+    """E‖∇f(x_k)‖² for v = a·∇f_I(x) from x_0 = x*, exactly: the covariance recursion over all mini-batches."""
+    H, d = problem.hessian, problem.A.shape[1]
+    x = problem.minimum
+    groups = subsets(problem.n, b)
+    hessians = [problem.A[g].T @ problem.A[g] / b for g in groups]
+    gradients = [problem.gradients(x)[g].mean(0) for g in groups]
+    cov, levels = np.zeros((d, d)), []
+    for eta in etas:
+        spread = [(np.eye(d) - eta * a * h) @ cov @ (np.eye(d) - eta * a * h) for h in hessians]
+        kicks = [eta**2 * a**2 * np.outer(g, g) for g in gradients]
+        cov = np.mean(spread, 0) + np.mean(kicks, 0)
+        levels.append(float(np.trace(H @ cov @ H)))
+    return levels
+
+
+@pytest.mark.parametrize("name", ["sgd", "paper-sgd"])
+def test_sgd_has_the_noise_level_of_the_exact_covariance(name: str) -> None:
+    """200 runs, averaged over 24 steps. ‖∇f‖² of one step spreads about as its mean and neighbouring steps are
+    correlated, so the mean of 200 independent runs has a relative error of at most 1/√200 = 7 %: the factor 1.4
+    is over five standard errors (failing probability below 1e-6), and a wrong a, b or η shifts the level by 2 or more.
+    """
+    problem = quadratic(n=12, d=2)
+    method = vcsg.methods()[name]
+    a, b = method.choices[0].now, 2
+    per_epoch = problem.n // b
+    scale = 1 / 3 / problem.L
+    etas = [scale if name == "sgd" else scale / math.sqrt(problem.n) / (1 + k // per_epoch) for k in range(24)]
+    measured = []
+    for seed in range(200):
+        p = parameter(problem.minimum)
+        optimizer = make(name, p, problem.n, L=problem.L, seed=seed, **OPTIONS.get(name, {}))
+        measured += [problem.norm2(p.detach().numpy()) for _ in steps(problem, optimizer, p, ifo=24 * b)]
+    ratio = np.mean(measured) / np.mean(sgd_levels(problem, a, b, etas))
+    assert 1 / 1.4 < ratio < 1.4
+
+
+@pytest.mark.parametrize("lam", [0.1, (15 - math.sqrt(97)) / 16, 0.8])
+def test_weighted_svrg_stalls_at_the_noise_of_its_weights(lam: float) -> None:
+    """At x = y = x* Alg 2 leaves (1−2λ)∇f_I(x*), against a drift of (1−λ)H(x − x*). To first order in the step
+    E‖∇f‖² = η(1−2λ)²tr(HC_b)/(2(1−λ)), with C_b the covariance of a mini-batch drawn without replacement. The time
+    average over some thousand correlation times has an error of a few per cent; second order in η adds about ten more:
+    within a factor 1.5.
+    """
+    problem = quadratic(n=12, d=2)
+    p = parameter(problem.minimum)
+    optimizer = make("weighted-svrg", p, problem.n, L=problem.L, lam=lam)
+    levels = [problem.norm2(p.detach().numpy()) for _ in steps(problem, optimizer, p, passes=2500)]
+    b, eta = 2, math.sqrt(2 / 12) / 3 / problem.L
+    C = problem.covariance(problem.minimum) / b * (problem.n - b) / (problem.n - 1)
+    expected = eta * (1 - 2 * lam) ** 2 * np.trace(problem.hessian @ C) / (2 * (1 - lam))
+    assert 1 / 1.5 < np.mean(levels[500:]) / expected < 1.5
+
+
+# --- the estimator ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_expectation_and_bias_by_enumeration(name: str, options: dict[str, Any]) -> None:
+    """The step from one state for every mini-batch of a tiny problem: its mean, against the weights of the table."""
+    problem = quadratic(n=7, d=3, seed=3)
+    p = parameter(d=3)
+    optimizer = make(name, p, 7, L=problem.L, **{**options, **({"B": 7} if "B" in options else {}), "seed": 4})
+    if name == "gd":
+        run(problem, optimizer, p, passes=1)
+        np.testing.assert_allclose(p.detach(), 2 - problem.gradient(np.full(3, 2.0)) / problem.L, rtol=1e-12)
+        return
+    for _ in steps(problem, optimizer, p, passes=200):
+        if optimizer.phase.kind == "inner" and optimizer._run.position and optimizer.epoch > 1:
+            break
+    state, x = saved(optimizer), p.detach().numpy().copy()
+    y = optimizer.state[p]["anchor"].numpy().copy()
+    m = optimizer.state[p]["mean"].numpy().copy() if optimizer.method.anchored else np.zeros(3)
+    b = optimizer.record.b
+    taken = []
+    for group in subsets(7, b):
+        optimizer.load_state_dict(state)
+        with torch.no_grad():
+            p.copy_(torch.from_numpy(x))
+        optimizer.step(closure(p, tuple(t[group] for t in problem.data)))
+        taken.append(x - p.detach().numpy())
+    place = state["vcsg"]["run"]
+    mean = np.mean(taken, 0) / (optimizer.method.gamma / problem.L * place["plan"]["factor"])
+    rule = optimizer.method.weights[place["plan"]["regime"]]
+    if isinstance(rule, Constant):
+        a, w, c = rule.weights
+        np.testing.assert_allclose(mean, a * problem.gradient(x) + w * problem.gradient(y) + c * m, rtol=1e-9)
+        if optimizer.method.unbiased:
+            drift = m - problem.gradient(y) if optimizer.method.anchored else 0
+            np.testing.assert_allclose(mean, problem.gradient(x) + drift, rtol=1e-9)
+    else:
+        test, here, there = options.get("comparison", "norm"), problem.gradients(x), problem.gradients(y)
+        expected = [
+            reference.vcsg_direction("first", test, here[g].mean(0), there[g].mean(0), m) for g in subsets(7, b)
+        ]
+        np.testing.assert_allclose(mean, np.mean(expected, 0), rtol=1e-9)
+
+
+# --- the count ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+@pytest.mark.parametrize("L", [None, 1.0])
+def test_every_gradient_is_counted(name: str, options: dict[str, Any], L: float | None) -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = make(name, p, problem.n, L=L, **options)
+    calls = 0
+    for batch in optimizer.batches(problem.data, passes=12):
+        inner = closure(p, batch)
+
+        def counting(inner: Any = inner, size: int = len(batch[0])) -> torch.Tensor:
+            nonlocal calls
+            calls += size
+            return inner()
+
+        optimizer.step(counting)
+        assert optimizer.ifo == calls
+    assert optimizer.passes == calls / problem.n >= 12
+
+
+# --- the trajectory -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_trajectory_of_the_plain_reference(name: str, options: dict[str, Any]) -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = make(name, p, problem.n, L=problem.L, chunk=9, **options)
+    log: reference.Log = []
+    points: list[np.ndarray] = []
+    number = None
+    for batch in optimizer.batches(problem.data, passes=40):
+        if optimizer.phase.number != number:
+            number = optimizer.phase.number
+            log.append((optimizer.phase.kind, []))
+        log[-1][1].append(batch[2].tolist())
+        complete = optimizer._run.position + 1 == optimizer.phase.count
+        moved = log[-1][0] == "inner" or (name == "gd" and complete)
+        optimizer.step(closure(p, batch))
+        if moved:
+            points.append(p.detach().numpy().copy())
+    if log[-1][0] == "anchor" and not complete:
+        log.pop()
+    expected = list(reference.replay(problem, name, np.full(4, 2.0), problem.L, log, **options))
+    assert len(points) > 20
+    np.testing.assert_allclose(points, expected, rtol=1e-9, atol=1e-12)
+
+
+# --- the state ----------------------------------------------------------------------
+
+
+def saved(optimizer: FiniteSumOptimizer) -> dict[str, Any]:
+    """The state as it comes back from a file."""
+    buffer = io.BytesIO()
+    torch.save(optimizer.state_dict(), buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Bit for bit, NaN equal to NaN."""
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right or (left != left and right != right)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+@pytest.mark.parametrize("L", [None, 1.0])
+def test_state_dict_round_trip_at_every_step_of_two_epochs(name: str, options: dict[str, Any], L: float | None) -> None:
+    """From each state one step must lead to the very next one, which by induction is the whole run. Dropout and the
+    weighted output bring in the closure's randomness and the reservoir."""
+    problem = quadratic(n=36, d=3)
+    options = {**options, "L": L, "output": "weighted"}
+    p = parameter(d=3)
+    optimizer = make(name, p, 36, **options)
+    states, points = [saved(optimizer)], [p.detach().clone()]
+    for _ in steps(problem, optimizer, p, dropout=0.3, until=lambda record: record.epoch == 3):
+        states.append(saved(optimizer))
+        points.append(p.detach().clone())
+    optimizer.load_output()
+    output = p.detach().clone()
+    for state, x, next_state, next_x in zip(states, points, states[1:], points[1:], strict=False):
+        q = torch.nn.Parameter(x.clone())
+        resumed = make(name, q, 36, **options)
+        resumed.load_state_dict(state)
+        next(steps(problem, resumed, q, dropout=0.3, passes=math.inf))
+        assert torch.equal(q, next_x)
+        assert same(saved(resumed), next_state)
+    resumed.load_output()
+    assert torch.equal(q, output)
