@@ -25,6 +25,9 @@ WEIGHTS = {
     "paper-svrg": (0.5, -0.5, 0.5),
     "weighted-svrg": (1 - LAM, -LAM, LAM),
     "biased-svrg": (3 / 8, -3 / 8, 5 / 8),
+    "spider": (1, -1, 1),
+    "page": (1, -1, 1),
+    "storm": (1, -0.7, 0.7),
 }
 
 
@@ -45,6 +48,12 @@ def sizes(name: str, j: int, n: int, options: dict) -> tuple[int, int, float]:
     if name == "scsg":
         B, b = min(math.ceil(j**1.5), n), b or 1
         return B, b, (b / B) ** (2 / 3) / 3
+    if name in ("spider", "page"):
+        return n, b or round(math.sqrt(n)), 1 / 2
+    if name in ("storm", "alpha-svrg"):
+        return n, b or min(64, n), 1 / 3
+    if name == "saga":
+        return n, b or 1, 1 / 3
     B = options.get("B") or n
     b = b or max(1, round(B**0.25))
     return B, b, math.sqrt(b / B) / 3
@@ -92,18 +101,34 @@ def chunk_variance(chunks: list[np.ndarray], n: int) -> float:
 
 def replay(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> Iterator[np.ndarray]:
     """The point after every inner step (for GD, after every anchor)."""
+    if name == "saga":
+        yield from replay_saga(problem, x, L, log, options.get("b", 1))
+    elif name == "snvrg":
+        yield from replay_snvrg(problem, x, L, log)
+    else:
+        yield from replay_anchored(problem, name, x, L, log, **options)
+
+
+def replay_anchored(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> Iterator[np.ndarray]:
     n, x, S1 = problem.n, x.copy(), None
     gradients = problem.gradients
-    anchored = WEIGHTS.get(name, (1, 1, 1))[1:] != (0, 0)
     phases, j, expected = list(log), 0, None
+    y = m = None
     while phases:
         j += 1
-        y, m, S = x.copy(), np.zeros_like(x), None
+        if name == "alpha-svrg":
+            alpha = options.get("alpha", 0.75) * max(0, 1 - (j - 1) / options.get("epochs", 30))
+            weights = (1, -alpha, alpha)
+        else:
+            weights = WEIGHTS.get(name, (1, 1, 1))
+        anchored = any(weights[1:]) and not (name == "storm" and j > 1)
+        S = None
         if anchored:
             kind, chunks = phases.pop(0)
             samples = [i for chunk in chunks for i in chunk]
             assert kind == "anchor"
             assert len(set(samples)) == len(samples) == (expected or len(samples))
+            y = x.copy()
             m = gradients(y)[samples].mean(0)
             S = chunk_variance([gradients(y)[c] for c in chunks], n) if len(chunks) > 1 else None
             S1 = S if S1 is None else S1
@@ -114,18 +139,63 @@ def replay(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> 
             expected = sizes(name, j + 1, n, options)[0]
             assert not anchored or len(samples) == B
         eta /= L
-        if name == "gd":
+        if name == "gd" or (name in ("spider", "page", "storm") and anchored):
             x = x - eta * m
+        if name == "gd":
             yield x.copy()
-            continue
         if phases and phases[0][0] == "inner":
             for batch in phases.pop(0)[1]:
                 assert len(set(batch)) == len(batch) == b
-                gx, gy = gradients(x)[batch].mean(0), gradients(y)[batch].mean(0)
+                gx = gradients(x)[batch].mean(0)
+                gy = gradients(y)[batch].mean(0) if weights[1] else 0
                 if name == "vcsg":
                     v = vcsg_direction(regime, options.get("comparison", "norm"), gx, gy, m)
                 else:
-                    a, w, c = WEIGHTS[name]
-                    v = a * gx + w * gy + c * m
+                    v = weights[0] * gx + weights[1] * gy + (weights[2] * m if weights[2] else 0)
+                if name in ("spider", "page", "storm"):
+                    y, m = x, v
                 x = x - eta * v
                 yield x.copy()
+
+
+def replay_saga(problem, x: np.ndarray, L: float, log: Log, b: int) -> Iterator[np.ndarray]:
+    """The table is kept by sample, the mean recomputed from the whole table at every step."""
+    n, x = problem.n, x.copy()
+    (kind, blocks), *rest = log
+    assert kind == "anchor"
+    assert sorted(i for block in blocks for i in block) == list(range(n))
+    assert max(map(len, blocks)) <= b
+    table = problem.gradients(x).copy()
+    for block in blocks:
+        table[block] = table[block].mean(0)
+    for _, batches in rest:
+        for batch in batches:
+            assert batch in blocks
+            g = problem.gradients(x)[batch].mean(0)
+            weight = len(batch) * len(blocks) / n
+            v = weight * (g - table[batch[0]]) + table.mean(0)
+            table[batch] = g
+            x = x - v / (3 * L)
+            yield x.copy()
+
+
+def replay_snvrg(problem, x: np.ndarray, L: float, log: Log) -> Iterator[np.ndarray]:
+    """As its paper has it: reference points x^(l), reference gradients g^(l), v = Σ g^(l)."""
+    n, x = problem.n, x.copy()
+    K = int(math.log2(math.log2(n)))
+    T = [2] + [2 ** (2 ** (level - 2)) for level in range(2, K + 1)]
+    phases = list(log)
+    while phases:
+        assert phases.pop(0)[0] == "anchor"
+        points, parts = [x] * (K + 1), [problem.gradient(x)] + [np.zeros_like(x)] * K
+        x = x - sum(parts) / (6 * L)
+        if not phases:
+            return
+        for t, batch in enumerate(phases.pop(0)[1], start=1):
+            r = min(j for j in range(K + 1) if t % math.prod(T[j:]) == 0)
+            assert len(set(batch)) == len(batch) == min(n, 6 ** (K - r + 1) * math.prod(T[r - 1 :]) ** 2)
+            points = points[:r] + [x] * (K + 1 - r)
+            difference = problem.gradients(points[r]) - problem.gradients(points[r - 1])
+            parts = parts[:r] + [difference[batch].mean(0)] + [np.zeros_like(x)] * (K - r)
+            x = x - sum(parts) / (6 * L)
+            yield x.copy()

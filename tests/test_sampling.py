@@ -159,8 +159,9 @@ def test_small_variance_does_not_cancel() -> None:
 
 
 def test_number_of_chunks() -> None:
-    assert [chunks(B, 256, False) for B in (1, 5, 8, 100, 2048, 2049, 60_000)] == [1, 5, 8, 8, 8, 9, 235]
-    assert chunks(100, 256, True) == 100
+    assert [chunks(B, 256) for B in (1, 5, 8, 100, 2048, 2049, 60_000)] == [1, 5, 8, 8, 8, 9, 235]
+    assert [chunks(B, 256, least=2) for B in (1, 2, 5, 9, 16, 100)] == [1, 1, 2, 4, 8, 8]
+    assert chunks(100, 256, exact=True) == 100
 
 
 @pytest.mark.parametrize("chunk", [3, 256])

@@ -13,10 +13,16 @@ from vcsg.family import Method, make, methods, register
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.presets import (
     GD,
+    PAGE,
+    SAGA,
     SCSG,
     SGD,
+    SNVRG,
+    SPIDER,
+    STORM,
     SVRG,
     VCSG,
+    AlphaSVRG,
     BatchingSVRG,
     BiasedSVRG,
     PaperSGD,
@@ -29,10 +35,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GD",
+    "PAGE",
+    "SAGA",
     "SCSG",
     "SGD",
+    "SNVRG",
+    "SPIDER",
+    "STORM",
     "SVRG",
     "VCSG",
+    "AlphaSVRG",
     "BatchingSVRG",
     "BiasedSVRG",
     "FiniteSumOptimizer",

@@ -5,7 +5,7 @@ The optimizer decides, this executes, one evaluation after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,31 +13,57 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.sampling import seeded
-from vcsg.vectors import all_finite, copy_to
+from vcsg.vectors import add, all_finite, copy_to
 
 Closure = Callable[[], Any]
 
 
 class Eager:
-    """x is in the parameters themselves; "anchor" (y), "mean" (m) and "output" are in the optimizer's state."""
+    """x is in the parameters themselves; all else is in the optimizer's state, by name.
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"); "output" is the
+    reservoir and "table" SAGA's gradients. Gradients of half-precision parameters, and what is made of them, are in
+    float32. `buffers` change by evaluations at x in inner steps alone.
+    """
+
+    def __init__(self, optimizer: Optimizer, buffers: Iterable[Tensor] = ()) -> None:
         self._optimizer = optimizer
+        self.buffers = list(buffers)
 
     @property
     def params(self) -> list[Tensor]:
         return [p for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]
 
     def vector(self, name: str) -> list[Tensor]:
-        """The tensors of that name, one per parameter, made on first use: "mean" zero, the others equal to x."""
+        """The tensors of that name, one per parameter, made on first use: means zero, the others equal to x."""
         state = self._optimizer.state
         vector = []
         for p in self.params:
             held = state[p]
             if name not in held:
-                held[name] = torch.zeros_like(p) if name == "mean" else p.detach().clone()
+                held[name] = torch.zeros_like(p, dtype=_wide(p)) if name.startswith("mean") else p.detach().clone()
             vector.append(held[name])
         return vector
+
+    def table_row(self, block: int, blocks: int) -> list[Tensor]:
+        """The gradient that the table holds of a block, as views; the table is made on first use."""
+        for p in self.params:
+            if "table" not in self._optimizer.state[p]:
+                self._optimizer.state[p]["table"] = p.new_zeros(blocks, *p.shape, dtype=_wide(p))
+        return [self._optimizer.state[p]["table"][block] for p in self.params]
+
+    def renew(self, row: list[Tensor], gradient: list[Tensor], share: float, blocks: int) -> list[Tensor]:
+        """SAGA's v = w(g − row) + m, w = share·blocks; the row becomes g and m the mean of the table again.
+
+        `share` is the block's part of the n samples; w is 1 where all blocks are equal, and keeps v unbiased else.
+        """
+        mean = self.vector("mean")
+        add(gradient, row, -1)
+        add(row, gradient)
+        v = [m.clone() for m in mean]
+        add(v, gradient, share * blocks)
+        add(mean, gradient, share)
+        return v
 
     def store(self, name: str) -> None:
         """Copy x to the vector of that name."""
@@ -52,7 +78,7 @@ class Eager:
         return all_finite(self.params)
 
     def evaluate(self, closure: Closure, seed: int) -> tuple[Any, list[Tensor]]:
-        """The loss of the closure and its gradient where the parameters are, its randomness seeded."""
+        """The loss of the closure and the gradient of f where the parameters are, the randomness seeded."""
         params = self.params
         for p in params:
             p.grad = None
@@ -66,17 +92,37 @@ class Eager:
             raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
         if all(g is None for g in gradient):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
-        return loss, [torch.zeros_like(p) if g is None else g for p, g in zip(params, gradient, strict=True)]
+        if any(g is not None and g.layout != torch.strided for g in gradient):
+            raise TypeError("a gradient is sparse: make the layer with sparse=False, an anchor's mean is dense anyway")
+        return loss, self._regularised([_dense(p, g) for p, g in zip(params, gradient, strict=True)])
 
-    def evaluate_at_anchor(self, closure: Closure, seed: int) -> tuple[Any, list[Tensor]]:
-        """The same at y: for the while, every parameter points at its snapshot; nothing is copied."""
-        params = self.params
-        here = [p.data for p in params]
+    def _regularised(self, gradient: list[Tensor]) -> list[Tensor]:
+        """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
+        start = 0
+        for group in self._optimizer.param_groups:
+            params = [p for p in group["params"] if p.requires_grad]
+            part = gradient[start : start + len(params)]
+            if group["maximize"]:
+                torch._foreach_neg_(part)
+            if group["weight_decay"]:
+                add(part, params, group["weight_decay"])
+            start += len(params)
+        return gradient
+
+    def evaluate_aside(self, closure: Closure, seed: int, name: str = "") -> tuple[Any, list[Tensor]]:
+        """The same without a trace in the buffers, and at y where a name is given.
+
+        For the while, every parameter points at its tensor of that name, and every buffer at a copy.
+        """
+        params = self.params if name else []
+        here, buffers = [p.data for p in params], [b.data for b in self.buffers]
         try:
-            _point(params, self.vector("anchor"))
+            _point(params, self.vector(name) if name else [])
+            _point(self.buffers, [b.clone() for b in buffers])
             return self.evaluate(closure, seed)
         finally:
             _point(params, here)
+            _point(self.buffers, buffers)
 
     def descend(self, v: list[Tensor], step_size: Callable[[dict[str, Any]], float]) -> None:
         """x ← x − ηv, with the step size of each parameter group."""
@@ -84,16 +130,25 @@ class Eager:
         for group in self._optimizer.param_groups:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
-                torch._foreach_add_(params, v[start : start + len(params)], alpha=-step_size(group))
+                add(params, v[start : start + len(params)], -step_size(group))
             start += len(params)
 
     def show(self, v: list[Tensor]) -> None:
         """Let `p.grad` hold v."""
         for p, direction in zip(self.params, v, strict=True):
-            p.grad = direction
+            p.grad = direction.to(p.dtype)
 
 
-def _point(params: list[Tensor], tensors: list[Tensor]) -> None:
-    for p, t in zip(params, tensors, strict=True):
-        p.data = t
+def _wide(p: Tensor) -> torch.dtype:
+    """In which a gradient of p is kept: sums of many terms need more than half precision."""
+    return torch.float32 if p.dtype in (torch.float16, torch.bfloat16) else p.dtype
+
+
+def _dense(p: Tensor, gradient: Tensor | None) -> Tensor:
+    return torch.zeros_like(p, dtype=_wide(p)) if gradient is None else gradient.to(_wide(p))
+
+
+def _point(tensors: list[Tensor], targets: list[Tensor]) -> None:
+    for t, target in zip(tensors, targets, strict=True):
+        t.data = target
     torch.clear_autocast_cache()

@@ -13,8 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from vcsg.schedules import Bounded, Given, Growing, PaperBaseline, PowerLaw, Schedule, VarianceControlled
-from vcsg.weights import TESTS, Constant, Rule, Tested, Weights, biased, weighted
+from vcsg.schedules import (
+    Bounded,
+    Given,
+    Growing,
+    NestedLoops,
+    PaperBaseline,
+    PowerLaw,
+    Schedule,
+    VarianceControlled,
+)
+from vcsg.weights import TESTS, Constant, Fading, Rule, Tested, Weights, biased, weighted
 
 Length = Literal["geometric", "fixed"]
 """N_j ~ Geom with mean B/b on {0, 1, 2, …}, or N_j = ⌈B/b⌉."""
@@ -37,16 +46,24 @@ class Method:
     schedule: Schedule
     length: Length
     gamma: float = 1 / 3
+    moves: Literal["epoch", "step"] = "epoch"
+    """When the anchor moves: with each epoch, or with every step (y ← x, m ← v)."""
+    drawn: Literal["epoch", "once"] = "epoch"
+    """When an anchor is drawn: for each epoch, or once, at the start."""
+    leap: bool = False
+    """Whether the anchor's own gradient is a step, x ← x − ηm, before the inner loop."""
+    table: int = 0
+    """The most bytes that a table of gradients in place of y may take; 0 for no table."""
 
     @property
     def choices(self) -> tuple[Weights, ...]:
         """Every triple of weights the method can use."""
         return tuple(dict.fromkeys(w for rule in self.weights.values() for w in rule.choices))
 
-    @property
-    def anchored(self) -> bool:
-        """Whether the method has an anchor at all: some weight of y or m is not 0."""
-        return any(w.anchor or w.mean for w in self.choices)
+    def anchored(self, epoch: int) -> bool:
+        """Whether the method has an anchor in epoch j: some weight of y or m is not 0."""
+        rules = (rule.at(epoch) for rule in self.weights.values())
+        return any(w.anchor or w.mean for rule in rules for w in rule.choices)
 
     @property
     def unbiased(self) -> bool:
@@ -245,6 +262,91 @@ def paper_sgd() -> Method:
 def paper_svrg() -> Method:
     """The paper's SVRG baseline (l.377): (½, −½, ½), B = n, b = n^{1/4}, η = 1/(3L√n). The ½ is a handicap."""
     return Method("paper-svrg", {"": Constant(HALF)}, PaperBaseline(), "geometric")
+
+
+@register
+def spider(b: int | None = None) -> Method:
+    """SPIDER/SARAH (Fang et al. 2018, Nguyen et al. 2017): the anchor moves with every step, y ← x and m ← v.
+
+    v = ∇f_I(x) − ∇f_I(y) + m after a first step along ∇f; B = n, η = 1/(2L), ⌈n/b⌉ steps per anchor. Given the
+    past v is biased; over the epoch its errors are a martingale.
+
+    Args:
+        b: the mini-batch size; None is √n.
+    """
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=0.5, alpha=0)
+    return Method("spider", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", gamma=1 / 2, moves="step", leap=True)
+
+
+@register
+def page(b: int | None = None) -> Method:
+    """PAGE (Li et al. 2021): SPIDER that draws a full anchor with probability b/(n + b) at each step.
+
+    Between two anchors lie then N steps, N geometric on {0, 1, …} with mean n/b; η = 1/(2L).
+
+    Args:
+        b: the mini-batch size; None is √n.
+    """
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=0.5, alpha=0)
+    return Method("page", {"": Constant(SVRG_WEIGHTS)}, schedule, "geometric", gamma=1 / 2, moves="step", leap=True)
+
+
+@register
+def storm(a: float = 0.3, b: int | None = None) -> Method:
+    """STORM (Cutkosky and Orabona 2019): v = ∇f_I(x) − (1−a)∇f_I(y) + (1−a)m, the anchor moves with every step.
+
+    One full anchor at the start and never again; η = 1/(3L) and a constant a (its paper lowers both with time); an
+    epoch is ⌈n/b⌉ steps.
+
+    Args:
+        a: the momentum parameter in (0, 1); a → 1 is SGD, a → 0 SPIDER.
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    keep = 1 - _fraction("a", a)
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
+    weights = Constant(Weights(1, -keep, keep))
+    return Method("storm", {"": weights}, schedule, "fixed", moves="step", drawn="once", leap=True)
+
+
+@register
+def alpha_svrg(alpha: float = 0.75, epochs: int = 30, b: int | None = None) -> Method:
+    """α-SVRG (Yin et al. 2023): (1, −α, α), α falling linearly to 0, from where on it is SGD without anchors.
+
+    B = n, η = 1/(3L), ⌈n/b⌉ steps per anchor.
+
+    Args:
+        alpha: α in epoch 1.
+        epochs: after how many epochs α is 0.
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
+    return Method("alpha-svrg", {"": Fading(_positive("alpha", alpha), _size("epochs", epochs))}, schedule, "fixed")
+
+
+@register
+def saga(b: int = 1, memory: int = 2**30) -> Method:
+    """SAGA (Defazio et al. 2014): SVRG's v with the last gradient seen of each sample in place of ∇f_I(y).
+
+    The table is filled by one pass at the start; a step then costs b gradients, not 2b. With b > 1 the samples are
+    cut into fixed blocks of b, and the table holds a gradient for each. η = 1/(3L); an epoch is ⌈n/b⌉ steps.
+
+    Args:
+        b: the block size; the table holds ⌈n/b⌉ gradients.
+        memory: the most bytes the table may take.
+    """
+    schedule = PowerLaw(Given(), _size("b", b), alpha=0)
+    table = _size("memory", memory)
+    return Method("saga", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", drawn="once", table=table)
+
+
+@register
+def snvrg() -> Method:
+    """SNVRG (l.90; Zhou et al. 2018): nested anchors, one (y, m) per level, each renewed from the level above it.
+
+    v = ∇f_I(x) − ∇f_I(y_{r−1}) + m_{r−1}, whereupon y_r ← x and m_r ← v. Loops and batches are those of its paper
+    (`NestedLoops`), capped at n; η = 1/(6L).
+    """
+    return Method("snvrg", {"": Constant(SVRG_WEIGHTS)}, NestedLoops(), "fixed", gamma=1 / 6, leap=True)
 
 
 def _size(name: str, size: int) -> int:

@@ -9,11 +9,12 @@ anywhere else.
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from vcsg.run import Record, Run
 from vcsg.sampling import Feed, Kind, Phase, PhaseSampler, draw_geometric, feed, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.variance import AnchorSum, chunks
-from vcsg.vectors import all_finite
+from vcsg.vectors import all_finite, copy_to, foreach, norm2, scale
 from vcsg.weights import Rule
 
 logger = logging.getLogger("vcsg")
@@ -58,6 +59,13 @@ class FiniteSumOptimizer(Optimizer):
         lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
             step itself, and L = γ/lr.
         L: the smoothness constant of f_I; None estimates it at the first anchor from mini-batches of the size in use.
+        weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`.
+        maximize: climbs instead, as if every f_i had the opposite sign.
+        clip_norm: the largest ‖v‖ of a step; a longer v is shortened to it. (Clipping inside the closure would break
+            the control variate: the gradients at x and y would be cut differently.)
+        foreach: whether to use torch's multi-tensor operations; None does.
+        buffers: `model.buffers()` of a model with BatchNorm: they then change by evaluations at x in inner steps
+            alone, and mini-batches have at least two samples.
         output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j.
         variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
         chunk: the most samples of an anchor that are evaluated at once.
@@ -67,6 +75,8 @@ class FiniteSumOptimizer(Optimizer):
     """
 
     factory: ClassVar[Callable[..., Method] | None] = None
+    _step_supports_amp_scaling = True
+    """So that a GradScaler comes to `step`, which can say why it will not do."""
 
     def __init_subclass__(cls, method: Callable[..., Method] | None = None) -> None:
         """A preset: `class SVRG(FiniteSumOptimizer, method=family.svrg)` has the options of that function."""
@@ -87,6 +97,11 @@ class FiniteSumOptimizer(Optimizer):
         *,
         lr: float | None = None,
         L: float | None = None,
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+        clip_norm: float | None = None,
+        foreach: bool | None = None,
+        buffers: Iterable[Tensor] = (),
         output: str = "last",
         variance: str = "chunks",
         chunk: int = 256,
@@ -94,23 +109,38 @@ class FiniteSumOptimizer(Optimizer):
         callback: Callable[[Record], None] | None = None,
         **options: Any,
     ) -> None:
-        _check_options(n, lr, L, output, variance, chunk, seed)
+        _check_options(n, lr, L, clip_norm, output, variance, chunk, seed)
         self.n = n
         self.method = self._resolve(method, options)
         self._output, self._exact, self._chunk, self._seed = output, variance == "exact", chunk, seed
-        self._callback = callback
-        self._unit = lr if lr is not None and L is None else 1.0
+        self._callback, self._clip_norm, self._foreach = callback, clip_norm, foreach is not False
+        self._unit = float(lr) if lr is not None and L is None else 1.0
         self.record: Record | None = None
         """The record of the current epoch."""
         self._told: Record | None = None
         self.sampler = PhaseSampler(self._remaining)
         """The `batch_sampler` for a DataLoader."""
         first = self.method.schedule.first(n)
-        super().__init__(params, {"lr": 1.0 if lr is None else lr})
-        self._eager = Eager(self)
+        defaults = {"lr": 1.0 if lr is None else lr, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, defaults)
+        self._eager = Eager(self, buffers)
+        self._check_table()
+        if self._eager.buffers and self._exact:
+            raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
         self._run = Run(Phase("anchor", 0, 1, n, n, seed), anchor_size=first, good_size=first)
         self._run.L = self.method.gamma / self._unit if lr is not None and L is None else L
         self._begin_epoch()
+
+    def _check_table(self) -> None:
+        numbers = sum(p.numel() for p in self._eager.params)
+        needed = self._blocks() * sum(p.numel() * p.element_size() for p in self._eager.params)
+        if needed > self.method.table > 0:
+            fitting = math.ceil(self.n * needed / self._blocks() / self.method.table)
+            raise ValueError(
+                f"{self.method.name} would keep {self._blocks():,} gradients of {numbers:,} numbers, {needed:,} bytes; "
+                f"the limit is {self.method.table:,}. Take blocks of b={fitting:,} samples or more, raise memory=, or "
+                "choose svrg, which keeps one gradient"
+            )
 
     @classmethod
     def _resolve(cls, method: Method | str | None, options: dict[str, Any]) -> Method:
@@ -213,20 +243,23 @@ class FiniteSumOptimizer(Optimizer):
     # --- one step ---------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Closure | None = None, *, grad_scaler: Any = None) -> Any:
         """Do the work of the current batch; returns the loss of the closure, in an inner step that at x.
 
         An error leaves parameters and state as they were before the call.
         """
+        if grad_scaler is not None:
+            raise TypeError("GradScaler changes the scale of gradients between steps: use bfloat16 autocast, unscaled")
         if closure is None:
             raise TypeError(CLOSURE_HELP)
-        match self._run.phase.kind:
-            case "anchor":
-                loss = self._anchor_step(closure)
-            case "smoothness":
-                loss = self._smoothness_step(closure)
-            case "inner":
-                loss = self._inner_step(closure)
+        with foreach(self._foreach):
+            match self._run.phase.kind:
+                case "anchor":
+                    loss = self._anchor_step(closure)
+                case "smoothness":
+                    loss = self._smoothness_step(closure)
+                case "inner":
+                    loss = self._inner_step(closure)
         self._run.steps += 1
         self._tell()
         return loss
@@ -234,7 +267,7 @@ class FiniteSumOptimizer(Optimizer):
     def _anchor_step(self, closure: Closure) -> Any:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         run = self._run
-        loss, gradient = self._evaluate(closure)
+        loss, gradient = self._eager.evaluate_aside(closure, self._closure_seed())
         fault = _fault(loss, gradient)
         if fault and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(fault))
@@ -244,7 +277,10 @@ class FiniteSumOptimizer(Optimizer):
             return loss
         mean = self._eager.vector("mean")
         if run.position == 0:
-            torch._foreach_zero_(mean)
+            for m in mean:
+                m.zero_()
+        if self.method.table:
+            copy_to(self._eager.table_row(run.phase.block(run.position), run.phase.blocks), gradient)
         run.anchor_sum.add(self._batch_size(), float(loss), gradient, mean)
         run.position += 1
         if run.position == run.phase.count:
@@ -257,12 +293,12 @@ class FiniteSumOptimizer(Optimizer):
         losses: list[Any] = []
 
         def gradient() -> list[Tensor]:
-            loss, found = self._evaluate(closure)
+            loss, found = self._eager.evaluate_aside(closure, self._closure_seed())
             losses.append(loss)
             return found
 
-        centre, seed = self._eager.vector("anchor"), run.phase.seeds[run.position]
-        value = smoothness.curvature(gradient, self._eager.params, centre, seed)
+        centre = self._eager.vector("anchor")
+        value = smoothness.curvature(gradient, self._eager.params, centre, self._closure_seed())
         last = run.position + 1 == run.phase.count
         if not math.isfinite(value) or (last and value == 0 and not any(run.curvatures)):
             raise FloatingPointError(
@@ -285,29 +321,48 @@ class FiniteSumOptimizer(Optimizer):
         the loop ends (`_settle`): no pass over the gradient is spent on it.
         """
         run, rule = self._run, self._rule()
-        at_anchor = self._gradient_at_anchor(closure) if any(w.anchor for w in rule.choices) else []
-        loss, v = self._evaluate(closure)
+        read, write = self._anchor_levels()
+        at_anchor = self._gradient_at_anchor(closure, read) if any(w.anchor for w in rule.choices) else []
+        loss, v = self._eager.evaluate(closure, self._closure_seed())
         value = float(loss)
         if not math.isfinite(value) and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(f"the loss is {value}"))
-        run.ifo += self._batch_size() * (2 if at_anchor else 1)
+        run.ifo += self._batch_size() * (2 if at_anchor and not self.method.table else 1)
         if not math.isfinite(value):
             self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
             return loss
-        if run.position == 0 and not self.method.anchored:
+        if run.position == 0 and not run.drawn:
             self._accept_point()
-        rule.combine(v, at_anchor, self._eager.vector("mean") if self.method.anchored else [])
-        self._eager.descend(v, self._step_size)
+        if self.method.table:
+            v = self._eager.renew(at_anchor, v, self._batch_size() / self.n, run.phase.blocks)
+        else:
+            rule.combine(v, at_anchor, self._eager.vector(f"mean{read or ''}") if run.depth >= 0 else [])
+        if write:
+            self._eager.store(f"anchor{write}")
+            copy_to(self._eager.vector(f"mean{write}"), v)
+            run.depth = write
+        self._descend(v)
         self._eager.show(v)
         run.position += 1
-        if not self.method.anchored and (fault := self._judge_losses(value)):
+        if not run.drawn and (fault := self._judge_losses(value)):
             self._roll_back(f"in epoch {run.epoch} {fault}")
         elif run.position == run.phase.count:
             self._end_epoch()
         return loss
 
-    def _gradient_at_anchor(self, closure: Closure) -> list[Tensor]:
-        loss, gradient = self._eager.evaluate_at_anchor(closure, self._run.phase.seeds[self._run.position])
+    def _anchor_levels(self) -> tuple[int, int]:
+        """Which (y, m) the step starts from, and which it moves to (x, v); 0, the drawn anchor, stays."""
+        run, plan = self._run, self._plan()
+        if plan.levels:
+            level = plan.levels[run.position]
+            return min(level - 1, run.depth), level if level < max(plan.levels) else 0
+        return (run.depth, 1) if self.method.moves == "step" else (0, 0)
+
+    def _gradient_at_anchor(self, closure: Closure, level: int) -> list[Tensor]:
+        phase, position = self._run.phase, self._run.position
+        if self.method.table:
+            return self._eager.table_row(phase.block(position), phase.blocks)
+        loss, gradient = self._eager.evaluate_aside(closure, self._closure_seed(), f"anchor{level or ''}")
         if not math.isfinite(float(loss)):
             raise FloatingPointError(
                 f"the loss is {float(loss)} at the anchor, where the anchor's own samples were fine: "
@@ -318,13 +373,29 @@ class FiniteSumOptimizer(Optimizer):
     # --- from phase to phase ----------------------------------------------------------------------
 
     def _begin_epoch(self) -> None:
-        run = self._run
+        run, method = self._run, self.method
         run.loss_sum, run.loss_count = 0.0, 0
-        if self.method.anchored:
-            run.anchor_sum = AnchorSum()
-            self._enter("anchor", chunks(run.anchor_size, self._chunk, self._exact), run.anchor_size)
+        anchored = method.anchored(run.epoch)
+        run.drawn = anchored and (method.drawn == "epoch" or run.depth < 0)
+        if run.drawn:
+            run.anchor_sum, run.depth = AnchorSum(), -1
+            blocks = self._blocks()
+            size = max(run.anchor_size, self._floor())
+            self._enter("anchor", blocks or chunks(size, self._chunk, self._floor(), self._exact), size)
         else:
+            run.depth = run.depth if anchored else -1
+            run.anchor = None
             self._make_plan()
+
+    def _floor(self) -> int:
+        """The least number of samples in a batch: BatchNorm has no statistics of one."""
+        return min(2, self.n) if self._eager.buffers else 1
+
+    def _blocks(self) -> int:
+        """How many gradients a table holds."""
+        if not self.method.table:
+            return 0
+        return math.ceil(self.n / self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b)
 
     def _close_anchor(self, mean: list[Tensor]) -> None:
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
@@ -334,7 +405,7 @@ class FiniteSumOptimizer(Optimizer):
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return
-        run.anchor = anchor
+        run.anchor, run.depth = anchor, 0
         if math.isnan(run.first_variance):
             run.first_variance = anchor.variance
         self._accept_point()
@@ -343,7 +414,8 @@ class FiniteSumOptimizer(Optimizer):
     def _make_plan(self) -> None:
         run = self._run
         variance = run.anchor.variance if run.anchor else math.nan
-        run.plan = self.method.schedule(Facts(run.epoch, self.n, variance, run.first_variance))
+        plan = self.method.schedule(Facts(run.epoch, self.n, variance, run.first_variance))
+        run.plan = replace(plan, b=max(plan.b, self._floor()))
         if run.L is None:
             draws, size = smoothness.plan(run.plan.b, self._chunk, self.n)
             self._enter("smoothness", draws, draws * size)
@@ -352,22 +424,33 @@ class FiniteSumOptimizer(Optimizer):
 
     def _begin_inner(self) -> None:
         run, plan = self._run, self._plan()
-        length = math.ceil(plan.B / plan.b)
+        length = len(plan.levels) or math.ceil(plan.B / plan.b)
         if self.method.length == "geometric":
             length = draw_geometric(stream(self._seed, "length", run.phase.number), plan.B, plan.b)
         self.record = self._make_record(length)
+        if self.method.leap and run.drawn:
+            self._step_along_mean()
         if all(w.now == w.anchor == 0 for w in self._rule().choices):
             # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
             for _ in range(length):
-                mean = self._eager.vector("mean")
-                v = [m.clone() for m in mean]
-                self._rule().combine(v, [], mean)
-                self._eager.descend(v, self._step_size)
+                self._step_along_mean()
             self._end_epoch()
         elif length:
-            self._enter("inner", length, length * plan.b)
+            self._enter("inner", length, length * plan.b, plan.sizes)
         else:
             self._end_epoch()
+
+    def _step_along_mean(self) -> None:
+        """x ← x − ηm, for which no gradient is evaluated."""
+        self._descend([m.clone() for m in self._eager.vector("mean")])
+
+    def _descend(self, v: list[Tensor]) -> None:
+        """x ← x − ηv, v clipped first where that is asked for."""
+        if self._clip_norm is not None:
+            norm = math.sqrt(norm2(v).item())
+            if norm > self._clip_norm:
+                scale(v, self._clip_norm / norm)
+        self._eager.descend(v, self._step_size)
 
     def _end_epoch(self) -> None:
         run, plan = self._run, self._plan()
@@ -386,9 +469,10 @@ class FiniteSumOptimizer(Optimizer):
         run.loss_sum, run.loss_count = 0.0, 0
         return run.watch.loss_fault(mean)
 
-    def _enter(self, kind: Kind, count: int, total: int) -> None:
+    def _enter(self, kind: Kind, count: int, total: int, sizes: tuple[int, ...] = ()) -> None:
         run = self._run
-        run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self._seed)
+        blocks = 0 if kind == "smoothness" else self._blocks()
+        run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self._seed, sizes, blocks)
         run.position = 0
 
     def _accept_point(self) -> None:
@@ -405,7 +489,7 @@ class FiniteSumOptimizer(Optimizer):
         run = self._run
         self._eager.restore("anchor")
         run.epoch, run.anchor_size, run.watch = run.good_epoch, run.good_size, replace(run.good_watch)
-        run.pending = 0.0
+        run.pending, run.depth = 0.0, -1
         run.rollbacks += 1
         tried = run.L
         run.L = 2 * (run.L or 0.0)
@@ -474,10 +558,42 @@ class FiniteSumOptimizer(Optimizer):
                 )
         run = Run.from_state_dict(saved["run"])
         super().load_state_dict(state_dict)
-        for p, state in self.state.items():
-            self.state[p] = {name: value.clone() for name, value in state.items()}
+        # Torch casts what it loads to the parameter's dtype; means and tables of half-precision ones are wider.
+        indices = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        params = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, p in zip(indices, params, strict=True):
+            held = state_dict["state"].get(index, {})
+            self.state[p] = {name: value.to(p.device, copy=True) for name, value in held.items()}
         self._run, self._unit, self._seed = run, saved["unit"], run.phase.seed
         self.record = self._told = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters; only before the first step, for an anchor knows nothing of new parameters."""
+        if hasattr(self, "_run") and self._run.steps:
+            raise RuntimeError(
+                f"{self._run.steps} steps were taken: parameter groups can be added only before the first one. Make a "
+                "new optimizer with all parameters"
+            )
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            _check_group(group)
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and deepcopy: all but the hooks, as torch has it, and what points back here."""
+        left_out = ("step", "sampler", "_eager", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured")
+        own = {k: v for k, v in self.__dict__.items() if k not in left_out and not k.startswith("_optimizer_")}
+        return {**own, "_buffers": self._eager.buffers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        buffers = state.pop("_buffers", None)
+        super().__setstate__(state)
+        if buffers is not None:
+            self._eager, self.sampler = Eager(self, buffers), PhaseSampler(self._remaining)
 
     def _settings(self) -> dict[str, Any]:
         variance = "exact" if self._exact else "chunks"
@@ -491,8 +607,8 @@ class FiniteSumOptimizer(Optimizer):
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _evaluate(self, closure: Closure) -> tuple[Any, list[Tensor]]:
-        return self._eager.evaluate(closure, self._run.phase.seeds[self._run.position])
+    def _closure_seed(self) -> int:
+        return self._run.phase.seeds[self._run.position]
 
     def _step_size(self, group: dict[str, Any]) -> float:
         assert self._run.L is not None
@@ -506,7 +622,7 @@ class FiniteSumOptimizer(Optimizer):
         return self._run.plan
 
     def _rule(self) -> Rule:
-        return self.method.weights[self._plan().regime]
+        return self.method.weights[self._plan().regime].at(self._run.epoch)
 
     def _batch_size(self) -> int:
         return self._run.phase.size(self._run.position)
@@ -550,15 +666,33 @@ def _fault(loss: Any, vector: list[Tensor]) -> str | None:
     return None if all_finite(vector) else "the gradient is not finite"
 
 
+def _check_group(group: dict[str, Any]) -> None:
+    for p in group["params"]:
+        if p.is_complex():
+            raise TypeError("a parameter is complex: optimise torch.view_as_real of it")
+        if not p.is_floating_point():
+            raise TypeError(f"a parameter is {p.dtype}: give floating-point parameters")
+    for name in ("lr", "weight_decay"):
+        if not 0 <= group[name] < math.inf:
+            raise ValueError(f"{name} = {group[name]!r}: give a finite number, at least 0")
+
+
 def _check_options(
-    n: int, lr: float | None, L: float | None, output: str, variance: str, chunk: int, seed: int
+    n: int,
+    lr: float | None,
+    L: float | None,
+    clip_norm: float | None,
+    output: str,
+    variance: str,
+    chunk: int,
+    seed: int,
 ) -> None:
     for name, value in (("n", n), ("chunk", chunk)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
-    for name, step in (("lr", lr), ("L", L)):
+    for name, step in (("lr", lr), ("L", L), ("clip_norm", clip_norm)):
         if step is not None and not 0 < step < math.inf:
             raise ValueError(f"{name} = {step!r}: give a finite number above 0, or None")
     for name, choice, known in (

@@ -12,9 +12,9 @@ from vcsg.schedules import Plan
 from vcsg.variance import MIN_CHUNKS, Anchor, AnchorSum
 
 GRADIENT_GROWTH = 1e4
-"""E‖∇f_i‖² at a new anchor may be this many times the largest at a good one, and no more."""
+"""E‖∇f_i‖² at an anchor may be this many times that at the first, and no more."""
 LOSS_GROWTH = 1.0
-"""The loss may exceed that of the last good anchor by this many times the largest |loss| seen, and no more."""
+"""The loss may exceed the lowest seen by this many times |the first loss|, and no more."""
 LOSS_ERRORS = 4.0
 """The standard errors of the loss that are allowed for on top."""
 
@@ -87,30 +87,33 @@ def stationary(eps: float, confidence: float = 0.95) -> Callable[[Record], bool]
 
 @dataclass
 class Watch:
-    """Judges whether a run has diverged, by what its anchors measure for nothing."""
+    """Judges whether a run has diverged, by what its anchors measure for nothing.
 
-    loss: float = math.nan
-    """At the last good anchor."""
-    largest_loss: float = 0.0
-    largest_moment: float = 0.0
-    """The largest E‖∇f_i‖² = ‖g‖² + S* of a good anchor."""
+    The references are fixed or fall: had they risen with the loss, a slow divergence would never be seen.
+    """
+
+    first_loss: float = math.nan
+    lowest_loss: float = math.nan
+    first_moment: float = math.nan
+    """E‖∇f_i‖² = ‖g‖² + S* at the first anchor."""
 
     def fault(self, anchor: Anchor) -> str | None:
         """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged."""
         if anchor.B < min(MIN_CHUNKS, anchor.n):
             return None
-        fault = self.loss_fault(anchor.loss, LOSS_ERRORS * anchor.loss_error)
-        if fault is None and self.largest_moment and anchor.moment > GRADIENT_GROWTH * self.largest_moment:
-            return f"E‖∇f_i‖² grew from {self.largest_moment:.4g} to {anchor.moment:.4g}"
-        self.largest_moment = max(self.largest_moment, anchor.moment)
-        return fault
+        if math.isnan(self.first_moment):
+            self.first_moment = anchor.moment
+        if self.first_moment and anchor.moment > GRADIENT_GROWTH * self.first_moment:
+            return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
+        return self.loss_fault(anchor.loss, LOSS_ERRORS * anchor.loss_error)
 
     def loss_fault(self, loss: float, margin: float = 0.0) -> str | None:
-        """What is wrong with this loss, or None; a good one becomes the reference."""
-        if self.largest_loss and loss > self.loss + LOSS_GROWTH * self.largest_loss + margin:
-            return f"the loss grew from {self.loss:.4g} to {loss:.4g}"
-        self.loss = loss
-        self.largest_loss = max(self.largest_loss, abs(loss))
+        """What is wrong with this loss, or None."""
+        if math.isnan(self.first_loss):
+            self.first_loss = self.lowest_loss = loss
+        if self.first_loss and loss > self.lowest_loss + LOSS_GROWTH * abs(self.first_loss) + margin:
+            return f"the loss grew from {self.lowest_loss:.4g} to {loss:.4g}"
+        self.lowest_loss = min(self.lowest_loss, loss + margin)
         return None
 
 
@@ -131,6 +134,10 @@ class Run:
     steps: int = 0
     L: float | None = None
     first_variance: float = math.nan
+    drawn: bool = False
+    """Whether this epoch has an anchor of its own; where not, its mean loss judges it."""
+    depth: int = -1
+    """The deepest anchor (y, m) that is valid: 0 the drawn one, above it those that moved; −1 none."""
     plan: Plan | None = None
     anchor_sum: AnchorSum = field(default_factory=AnchorSum)
     anchor: Anchor | None = None

@@ -7,6 +7,7 @@ nothing depends on how far a loader has read ahead, and no generator has to be s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,7 +56,7 @@ def draw_geometric(rng: np.random.Generator, B: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Phase:
-    """`count` batches of nearly equal size, `total` samples together."""
+    """`count` batches: of nearly equal size and `total` samples together, or of the given `sizes`, or fixed blocks."""
 
     kind: Kind
     number: int
@@ -64,28 +65,57 @@ class Phase:
     total: int
     n: int
     seed: int
+    sizes: tuple[int, ...] = ()
+    """The size of each batch, where they differ."""
+    blocks: int = 0
+    """Where not 0: a batch is one of that many fixed blocks of all n samples, in turn in an anchor, else at random."""
 
     def bounds(self, k: int) -> slice:
-        return slice(k * self.total // self.count, (k + 1) * self.total // self.count)
+        """Where batch k lies in `indices`."""
+        if self.blocks:
+            return _part(self.block(k), self.blocks, self.n)
+        if self.sizes:
+            return slice(self._ends[k] - self.sizes[k], self._ends[k])
+        return _part(k, self.count, self.total)
 
     def size(self, k: int) -> int:
         bounds = self.bounds(k)
         return int(bounds.stop - bounds.start)
 
+    def block(self, k: int) -> int:
+        """Which of the fixed blocks batch k is."""
+        return k if self.kind == "anchor" else int(self._blocks[k])
+
     @cached_property
     def indices(self) -> Tensor:
         """The samples of all batches, one after the other, on the CPU."""
-        rng = stream(self.seed, "samples", self.number)
-        if self.kind == "anchor":
-            return torch.from_numpy(draw_batch(rng, self.n, self.total))
+        # Blocks are the same in every phase: their number is that of no phase.
+        rng = stream(self.seed, "samples", 0 if self.blocks else self.number)
+        if self.blocks or self.kind == "anchor":
+            return torch.from_numpy(draw_batch(rng, self.n, self.n if self.blocks else self.total))
+        if self.sizes:
+            return torch.from_numpy(np.concatenate([draw_batch(rng, self.n, size) for size in self.sizes]))
         rows = draw_minibatches(rng, self.n, self.count, self.total // self.count)
         return torch.from_numpy(rows.reshape(-1))
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(itertools.accumulate(self.sizes))
+
+    @cached_property
+    def _blocks(self) -> Indices:
+        return stream(self.seed, "samples", self.number).integers(self.blocks, size=self.count)
 
     @cached_property
     def seeds(self) -> list[int]:
         """A seed for the closure's randomness at each batch, and a last one for the loader."""
         draws = stream(self.seed, "closure", self.number).integers(2**62, size=self.count + 1)
         return [int(s) for s in draws]
+
+
+def _part(k: int, count: int, total: int) -> slice:
+    """The k-th of `count` nearly equal parts."""
+    return slice(k * total // count, (k + 1) * total // count)
 
 
 class seeded:

@@ -39,6 +39,10 @@ class Plan:
     regime: str = ""
     eps: float | None = None
     """The target ε, where the schedule has one."""
+    levels: tuple[int, ...] = ()
+    """For nested anchors: the level r that each inner step renews; it starts from the anchor of level r − 1."""
+    sizes: tuple[int, ...] = ()
+    """For nested anchors: the mini-batch size of each inner step."""
 
 
 class Schedule(Protocol):
@@ -190,6 +194,36 @@ class VarianceControlled:
     def target(self, facts: Facts) -> float:
         """ε."""
         return self.K * facts.first_variance * 100 / facts.n if self.eps is None else self.eps
+
+
+@dataclass(frozen=True)
+class NestedLoops:
+    """SNVRG's loops and batches (Zhou et al. 2018): K = ⌊log₂ log₂ n⌋ levels below the full anchor.
+
+    T_1 = 2, T_l = 2^{2^{l−2}}, and an epoch has T = ΠT_l steps. Step t renews the highest level r whose loop begins
+    anew at t, from B_r = 6^{K−r+1}(Π_{l≥r} T_l)² samples, at most n. Where n < 16 there is one level, and it is SVRG.
+    """
+
+    def first(self, n: int) -> int:
+        return n
+
+    def __call__(self, facts: Facts) -> Plan:
+        loops = self.loops(facts.n)
+        K = len(loops)
+        batches = [min(facts.n, 6 ** (K - r) * math.prod(loops[r:]) ** 2) for r in range(K)]
+        levels = tuple(self._level(t, loops) for t in range(1, math.prod(loops)))
+        sizes = tuple(batches[r - 1] for r in levels)
+        return Plan(facts.n, batches[-1], 1.0, next_B=facts.n, levels=levels, sizes=sizes)
+
+    @staticmethod
+    def loops(n: int) -> list[int]:
+        K = max(1, math.floor(math.log2(max(2.0, math.log2(max(n, 2))))))
+        return [2, *(2**2 ** (level - 2) for level in range(2, K + 1))]
+
+    @staticmethod
+    def _level(t: int, loops: list[int]) -> int:
+        """The smallest r for which t is a multiple of Π_{l>r} T_l."""
+        return next(r for r in range(len(loops) + 1) if t % math.prod(loops[r:]) == 0)
 
 
 def root(size: int, power: float) -> int:

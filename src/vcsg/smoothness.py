@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, copy_to, norm2
+from vcsg.vectors import Tensors, add, copy_to, norm2, scale
 
 DRAWS = 5
 """The most mini-batches whose curvature is measured; their median is L."""
@@ -40,7 +40,6 @@ def curvature(gradient: Callable[[], list[Tensor]], point: Tensors, centre: Tens
     `point` is moved about in place and ends as it began, equal to `centre`. No direction is stored: it is the
     displacement of `point`, so the only memory is one gradient.
     """
-    point, centre = list(point), list(centre)
     # The error of a central difference is least near (machine epsilon)^(1/3), relative to the scale of x.
     width = math.cbrt(torch.finfo(point[0].dtype).eps) * (1 + math.sqrt(norm2(centre).item()))
     direction = _random_direction(point, seed)
@@ -50,10 +49,10 @@ def curvature(gradient: Callable[[], list[Tensor]], point: Tensors, centre: Tens
             _displace(point, centre, direction, width)
             direction = []
             plus = gradient()
-            torch._foreach_mul_(point, -1)
-            torch._foreach_add_(point, centre, alpha=2)
+            scale(point, -1)
+            add(point, centre, 2)
             direction = plus
-            torch._foreach_sub_(direction, gradient())
+            add(direction, gradient(), -1)
             value = math.sqrt(norm2(direction).item()) / (2 * width)
             if value == 0 or not math.isfinite(value):
                 return value
@@ -67,8 +66,8 @@ def _random_direction(like: Tensors, seed: int) -> list[Tensor]:
     return [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in like]
 
 
-def _displace(point: list[Tensor], centre: list[Tensor], direction: list[Tensor], width: float) -> None:
+def _displace(point: Tensors, centre: Tensors, direction: Tensors, width: float) -> None:
     """point ← centre + width · direction/‖direction‖; `direction` is used up."""
-    torch._foreach_mul_(direction, width / math.sqrt(norm2(direction).item()))
+    scale(direction, width / math.sqrt(norm2(direction).item()))
     copy_to(point, centre)
-    torch._foreach_add_(point, direction)
+    add(point, direction)

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, norm2
+from vcsg.vectors import Tensors, add, norm2
 
 MIN_CHUNKS = 8
 """The fewest chunks of an anchor (fewer only where B is smaller), so that s² has at least 7 degrees of freedom."""
 
 
-def chunks(B: int, largest: int, exact: bool) -> int:
-    """How many nearly equal chunks an anchor of B samples is cut into."""
-    return B if exact else min(B, max(MIN_CHUNKS, math.ceil(B / largest)))
+def chunks(B: int, largest: int, least: int = 1, exact: bool = False) -> int:
+    """How many nearly equal chunks, of `least` samples or more, an anchor of B samples is cut into."""
+    return B if exact else max(1, min(B // least, max(MIN_CHUNKS, math.ceil(B / largest))))
 
 
 @dataclass
@@ -49,8 +49,8 @@ class AnchorSum:
     def add(self, size: int, loss: float, gradient: Tensors, mean: Tensors) -> None:
         """Take in one chunk: `mean` is updated in place, `gradient` (g_k) is used up."""
         before, after = self.samples, self.samples + size
-        torch._foreach_sub_(list(gradient), list(mean))
-        torch._foreach_add_(list(mean), list(gradient), alpha=size / after)
+        add(gradient, mean, -1)
+        add(mean, gradient, size / after)
         if before:
             self.spread += size * before / after * norm2(gradient).item()
             self.loss_spread += size * before / after * (loss - self.loss) ** 2

@@ -3,8 +3,9 @@
     v = a·∇f_I(x) + b·∇f_I(y) + c·m
 
 x is the current point, y the anchor point, m the anchor's mean gradient and I a mini-batch, the same at x and y.
-A method's estimator is a `Rule`: `Constant` weights, or `Tested` weights that depend on the two mini-batch
-gradients of the step (l.300 of the paper). SVRG is `Constant(Weights(1, -1, 1))`, SGD `Constant(Weights(1, 0, 0))`.
+A method's estimator is a `Rule`: `Constant` weights, `Tested` weights that depend on the two mini-batch gradients of
+the step (l.300 of the paper), or `Fading` ones that change with the epoch. SVRG is `Constant(Weights(1, -1, 1))`,
+SGD `Constant(Weights(1, 0, 0))`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, dot, norm2
+from vcsg.vectors import Tensors, add, dot, norm2, scale
 
 
 class Weights(NamedTuple):
@@ -58,6 +59,10 @@ class Rule(Protocol):
         """Every triple of weights the rule can choose."""
         ...
 
+    def at(self, epoch: int) -> Rule:
+        """The rule of epoch j; most are the same in all."""
+        ...
+
     def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
         """now ← a·now + b·anchor + c·mean, in place; empty `anchor` or `mean` where their weight is 0."""
         ...
@@ -73,14 +78,16 @@ class Constant:
     def choices(self) -> tuple[Weights, ...]:
         return (self.weights,)
 
+    def at(self, epoch: int) -> Constant:
+        return self
+
     def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
-        vector = list(now)
         if self.weights.now != 1:
-            torch._foreach_mul_(vector, self.weights.now)
+            scale(now, self.weights.now)
         if self.weights.anchor:
-            torch._foreach_add_(vector, list(anchor), alpha=self.weights.anchor)
+            add(now, anchor, self.weights.anchor)
         if self.weights.mean:
-            torch._foreach_add_(vector, list(mean), alpha=self.weights.mean)
+            add(now, mean, self.weights.mean)
 
 
 def _norm(now: Tensors, anchor: Tensors, lam: float) -> Tensor:
@@ -116,6 +123,9 @@ class Tested:
     def choices(self) -> tuple[Weights, ...]:
         return (self.passed, self.failed)
 
+    def at(self, epoch: int) -> Tested:
+        return self
+
     def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
         outcome = TESTS[self.test](now, anchor, self.passed.mean)
         if isinstance(outcome, Tensor):
@@ -126,3 +136,22 @@ class Tested:
             Constant(self.failed).combine([otherwise], [y], [m])
             Constant(self.passed).combine([x], [y], [m])
             x.copy_(torch.where(holds, x, otherwise))
+
+
+@dataclass(frozen=True)
+class Fading:
+    """(1, −α, α) with α falling linearly from `alpha` in epoch 1 to 0 after `epochs` of them."""
+
+    alpha: float
+    epochs: int
+
+    @property
+    def choices(self) -> tuple[Weights, ...]:
+        return self.at(1).choices
+
+    def at(self, epoch: int) -> Constant:
+        alpha = self.alpha * max(0.0, 1 - (epoch - 1) / self.epochs)
+        return Constant(Weights(1, -alpha, alpha))
+
+    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
+        self.at(1).combine(now, anchor, mean)
