@@ -460,12 +460,14 @@ def test_divergence_rolls_back_doubles_L_and_says_so(caplog: pytest.LogCaptureFi
     problem = quadratic()
     for name in METHODS:
         p = parameter()
-        options = {"b": 1} if name == "sgd" else {"eps": 0.01} if name == "vcsg" else {}
+        options = {"b": 1} if name == "sgd" else {"eps": 0.01} if name in ("vcsg", "scsg") else {}
         optimizer = FiniteSumOptimizer([p], 60, name, L=1.0, lr=300.0, **options)
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="vcsg"):
             x = run(problem, optimizer, p, passes=150)
-        assert problem.norm2(x) < problem.norm2(np.full(4, 2.0)), name
+        assert np.isfinite(x).all(), name
+        if optimizer.method.anchored(1):  # without an anchor there is no loss at the start to compare with
+            assert problem.norm2(x) < problem.norm2(np.full(4, 2.0)), name
         doublings = [r for r in caplog.records if "diverged" in r.message]
         assert doublings, name
         assert optimizer.L == pytest.approx(2.0 ** len(doublings)), name

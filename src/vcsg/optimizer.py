@@ -25,7 +25,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from vcsg import family, smoothness
 from vcsg.eager import Closure, Eager
 from vcsg.family import Method
-from vcsg.run import Record, Run
+from vcsg.run import Record, Run, Watch
 from vcsg.sampling import Feed, Kind, Phase, PhaseSampler, draw_geometric, feed, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.variance import AnchorSum, chunks
@@ -344,7 +344,7 @@ class FiniteSumOptimizer(Optimizer):
         self._descend(v)
         self._eager.show(v)
         run.position += 1
-        if not run.drawn and (fault := self._judge_losses(value)):
+        if fault := self._judge_losses(value):
             self._roll_back(f"in epoch {run.epoch} {fault}")
         elif run.position == run.phase.count:
             self._end_epoch()
@@ -401,6 +401,8 @@ class FiniteSumOptimizer(Optimizer):
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
         run = self._run
         anchor = run.anchor_sum.close(self.n, mean)
+        if run.epoch == run.good_epoch:
+            run.watch = Watch()  # back at a point that was accepted: it is the reference
         fault = run.watch.fault(anchor)
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
@@ -460,8 +462,10 @@ class FiniteSumOptimizer(Optimizer):
         self._begin_epoch()
 
     def _judge_losses(self, loss: float) -> str | None:
-        """A method without anchors is judged by the mean loss of its steps, at the middle and end of an epoch."""
+        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end."""
         run = self._run
+        if run.drawn and self.method.drawn == "epoch":
+            return None
         run.loss_sum, run.loss_count = run.loss_sum + loss, run.loss_count + 1
         if run.position not in (run.phase.count // 2, run.phase.count):
             return None

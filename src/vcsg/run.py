@@ -89,13 +89,15 @@ def stationary(eps: float, confidence: float = 0.95) -> Callable[[Record], bool]
 class Watch:
     """Judges whether a run has diverged, by what its anchors measure for nothing.
 
-    The references are fixed or fall: had they risen with the loss, a slow divergence would never be seen.
+    The references are fixed or fall (had they risen with the loss, a slow divergence would never be seen), except that
+    a larger anchor than any before knows better: few samples may have missed the large losses of a heavy tail.
     """
 
     first_loss: float = math.nan
     lowest_loss: float = math.nan
     first_moment: float = math.nan
     """E‖∇f_i‖² = ‖g‖² + S* at the first anchor."""
+    largest_anchor: int = 0
 
     def fault(self, anchor: Anchor) -> str | None:
         """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged."""
@@ -105,6 +107,8 @@ class Watch:
             self.first_moment = anchor.moment
         if self.first_moment and anchor.moment > GRADIENT_GROWTH * self.first_moment:
             return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
+        if anchor.B > self.largest_anchor:
+            self.largest_anchor, self.first_loss = anchor.B, math.nan
         return self.loss_fault(anchor.loss, LOSS_ERRORS * anchor.loss_error)
 
     def loss_fault(self, loss: float, margin: float = 0.0) -> str | None:
