@@ -243,12 +243,13 @@ class FiniteSumOptimizer(Optimizer):
     # --- one step ---------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def step(self, closure: Closure | None = None, *, grad_scaler: Any = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Any:
         """Do the work of the current batch; returns the loss of the closure, in an inner step that at x.
 
         An error leaves parameters and state as they were before the call.
         """
-        if grad_scaler is not None:
+        if hasattr(self, "found_inf"):
+            del self.found_inf, self.grad_scale
             raise TypeError("GradScaler changes the scale of gradients between steps: use bfloat16 autocast, unscaled")
         if closure is None:
             raise TypeError(CLOSURE_HELP)
@@ -395,7 +396,8 @@ class FiniteSumOptimizer(Optimizer):
         """How many gradients a table holds."""
         if not self.method.table:
             return 0
-        return math.ceil(self.n / self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b)
+        b = self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b
+        return max(1, self.n // self._floor()) if b < self._floor() else math.ceil(self.n / b)
 
     def _close_anchor(self, mean: list[Tensor]) -> None:
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
@@ -403,7 +405,7 @@ class FiniteSumOptimizer(Optimizer):
         anchor = run.anchor_sum.close(self.n, mean)
         if run.epoch == run.good_epoch:
             run.watch = Watch()  # back at a point that was accepted: it is the reference
-        fault = run.watch.fault(anchor)
+        fault = run.watch.fault(anchor, self._sign())
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return
@@ -471,7 +473,12 @@ class FiniteSumOptimizer(Optimizer):
             return None
         mean = run.loss_sum / run.loss_count
         run.loss_sum, run.loss_count = 0.0, 0
-        return run.watch.loss_fault(mean)
+        return run.watch.loss_fault(self._sign() * mean)
+
+    def _sign(self) -> int:
+        """1 to minimise, −1 to maximise, 0 where the groups differ."""
+        signs = {-1 if group["maximize"] else 1 for group in self.param_groups}
+        return signs.pop() if len(signs) == 1 else 0
 
     def _enter(self, kind: Kind, count: int, total: int, sizes: tuple[int, ...] = ()) -> None:
         run = self._run
@@ -585,6 +592,8 @@ class FiniteSumOptimizer(Optimizer):
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
+        if hasattr(self, "_run"):
+            self._check_table()
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and deepcopy: all but the hooks, as torch has it, and what points back here."""

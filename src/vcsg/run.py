@@ -99,8 +99,11 @@ class Watch:
     """E‖∇f_i‖² = ‖g‖² + S* at the first anchor."""
     largest_anchor: int = 0
 
-    def fault(self, anchor: Anchor) -> str | None:
-        """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged."""
+    def fault(self, anchor: Anchor, sign: int = 1) -> str | None:
+        """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged.
+
+        `sign` is −1 where f is maximised, and 0 where some parameters go up and some down, and the loss tells nothing.
+        """
         if anchor.B < min(MIN_CHUNKS, anchor.n):
             return None
         if math.isnan(self.first_moment):
@@ -109,7 +112,7 @@ class Watch:
             return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
         if anchor.B > self.largest_anchor:
             self.largest_anchor, self.first_loss = anchor.B, math.nan
-        return self.loss_fault(anchor.loss, LOSS_ERRORS * anchor.loss_error)
+        return self.loss_fault(sign * anchor.loss, LOSS_ERRORS * anchor.loss_error)
 
     def loss_fault(self, loss: float, margin: float = 0.0) -> str | None:
         """What is wrong with this loss, or None."""
