@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import vcsg
 from vcsg import FiniteSumOptimizer
-from vcsg.optimizer import MAX_ROLLBACKS
+from vcsg.epochs import MAX_ROLLBACKS
 
 METHODS = sorted(vcsg.methods())
 

@@ -31,8 +31,12 @@ class Eager:
         self.buffers = list(buffers)
 
     @property
+    def groups(self) -> list[dict[str, Any]]:
+        return self._optimizer.param_groups
+
+    @property
     def params(self) -> list[Tensor]:
-        return [p for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]
+        return [p for group in self.groups for p in group["params"] if p.requires_grad]
 
     def vector(self, name: str) -> list[Tensor]:
         """The tensors of that name, one per parameter, made on first use: means zero, the others equal to x."""
@@ -99,7 +103,7 @@ class Eager:
     def _regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
         start = 0
-        for group in self._optimizer.param_groups:
+        for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
             part = gradient[start : start + len(params)]
             if group["maximize"]:
@@ -127,7 +131,7 @@ class Eager:
     def descend(self, v: list[Tensor], step_size: Callable[[dict[str, Any]], float]) -> None:
         """x ← x − ηv, with the step size of each parameter group."""
         start = 0
-        for group in self._optimizer.param_groups:
+        for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
                 add(params, v[start : start + len(params)], -step_size(group))

@@ -1,0 +1,413 @@
+"""The only loop over a method: from phase to phase, epoch after epoch.
+
+Each epoch j has an anchor phase (B samples in chunks at the current point: their mean gradient m, S* and ‖∇f‖²; the
+point does not move), once a smoothness phase (L, where it is not given), and an inner phase of N steps x ← x − ηv.
+What a phase is made of follows from the method's data alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from vcsg import smoothness
+from vcsg.eager import Closure, Eager
+from vcsg.family import Method
+from vcsg.run import Record, Run, Watch
+from vcsg.sampling import Kind, Phase, draw_geometric, stream
+from vcsg.schedules import Facts, Plan
+from vcsg.variance import AnchorSum, chunks
+from vcsg.vectors import all_finite, copy_to, norm2, scale
+from vcsg.weights import Rule
+
+logger = logging.getLogger("vcsg")
+
+MAX_ROLLBACKS = 10
+"""How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices that are not the method's; a state is loaded only where they are the same."""
+
+    output: str
+    variance: str
+    chunk: int
+    clip_norm: float | None
+
+    @property
+    def exact(self) -> bool:
+        return self.variance == "exact"
+
+
+class Epochs:
+    """Runs a method on n samples: `step` does the work of one batch of the current phase."""
+
+    def __init__(
+        self, method: Method, n: int, eager: Eager, settings: Settings, seed: int, L: float | None, unit: float
+    ) -> None:
+        self.method, self.n, self.eager, self.settings = method, n, eager, settings
+        self.seed, self.unit = seed, unit
+        self.record: Record | None = None
+        first = method.schedule.first(n)
+        self.run = Run(Phase("anchor", 0, 1, n, n, seed), anchor_size=first, good_size=first, L=L)
+        self.check_table()
+        if eager.buffers and settings.exact:
+            raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
+        self.begin_epoch()
+
+    def resume(self, run: Run, unit: float) -> None:
+        """Go on from a loaded state."""
+        self.run, self.unit, self.seed, self.record = run, unit, run.phase.seed, None
+
+    def check_table(self) -> None:
+        numbers = sum(p.numel() for p in self.eager.params)
+        needed = self._blocks() * sum(p.numel() * p.element_size() for p in self.eager.params)
+        if needed > self.method.table > 0:
+            fitting = math.ceil(self.n * needed / self._blocks() / self.method.table)
+            raise ValueError(
+                f"{self.method.name} would keep {self._blocks():,} gradients of {numbers:,} numbers, {needed:,} bytes; "
+                f"the limit is {self.method.table:,}. Take blocks of b={fitting:,} samples or more, raise memory=, or "
+                "choose svrg, which keeps one gradient"
+            )
+
+    # --- one step
+
+    def step(self, closure: Closure) -> Any:
+        match self.run.phase.kind:
+            case "anchor":
+                loss = self._anchor_step(closure)
+            case "smoothness":
+                loss = self._smoothness_step(closure)
+            case "inner":
+                loss = self._inner_step(closure)
+        self.run.steps += 1
+        return loss
+
+    def _anchor_step(self, closure: Closure) -> Any:
+        """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
+        run = self.run
+        loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed())
+        fault = _fault(loss, gradient)
+        if fault and run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(fault))
+        run.ifo += self._batch_size()
+        if fault:
+            self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
+            return loss
+        mean = self.eager.vector("mean")
+        if run.position == 0:
+            for m in mean:
+                m.zero_()
+        if self.method.table:
+            copy_to(self.eager.table_row(run.phase.block(run.position), run.phase.blocks), gradient)
+        run.anchor_sum.add(self._batch_size(), float(loss), gradient, mean)
+        run.position += 1
+        if run.position == run.phase.count:
+            self._close_anchor(mean)
+        return loss
+
+    def _smoothness_step(self, closure: Closure) -> Any:
+        """The curvature that one mini-batch sees at the starting point."""
+        run = self.run
+        losses: list[Any] = []
+
+        def gradient() -> list[Tensor]:
+            loss, found = self.eager.evaluate_aside(closure, self._closure_seed())
+            losses.append(loss)
+            return found
+
+        centre = self.eager.vector("anchor")
+        value = smoothness.curvature(gradient, self.eager.params, centre, self._closure_seed())
+        last = run.position + 1 == run.phase.count
+        if not math.isfinite(value) or (last and value == 0 and not any(run.curvatures)):
+            raise FloatingPointError(
+                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {value}. "
+                "Give L= or lr=, or check that the loss depends smoothly on the parameters"
+            )
+        run.ifo += len(losses) * self._batch_size()
+        run.curvatures.append(value)
+        run.position += 1
+        if last:
+            # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
+            run.L = statistics.median(c for c in run.curvatures if c)
+            self._begin_inner()
+        return losses[-1]
+
+    def _inner_step(self, closure: Closure) -> Any:
+        """x ← x − ηv with v = a·∇f_I(x) + b·∇f_I(y) + c·m.
+
+        Only the loss is checked here. A step that is not finite shows in the next loss, at the next anchor, or when
+        the loop ends (`settle`): no pass over the gradient is spent on it.
+        """
+        run, rule = self.run, self._rule()
+        read, write = self._anchor_levels()
+        at_anchor = self._gradient_at_anchor(closure, read) if any(w.anchor for w in rule.choices) else []
+        loss, v = self.eager.evaluate(closure, self._closure_seed())
+        value = float(loss)
+        if not math.isfinite(value) and run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(f"the loss is {value}"))
+        run.ifo += self._batch_size() * (2 if at_anchor and not self.method.table else 1)
+        if not math.isfinite(value):
+            self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
+            return loss
+        if run.position == 0 and not run.drawn:
+            self._accept_point()
+        if self.method.table:
+            v = self.eager.renew(at_anchor, v, self._batch_size() / self.n, run.phase.blocks)
+        else:
+            rule.combine(v, at_anchor, self.eager.vector(f"mean{read or ''}") if run.depth >= 0 else [])
+        if write:
+            self.eager.store(f"anchor{write}")
+            copy_to(self.eager.vector(f"mean{write}"), v)
+            run.depth = write
+        self._descend(v)
+        self.eager.show(v)
+        run.position += 1
+        if fault := self._judge_losses(value):
+            self._roll_back(f"in epoch {run.epoch} {fault}")
+        elif run.position == run.phase.count:
+            self._end_epoch()
+        return loss
+
+    def _anchor_levels(self) -> tuple[int, int]:
+        """Which (y, m) the step starts from, and which it moves to (x, v); 0, the drawn anchor, stays."""
+        run, plan = self.run, self._plan()
+        if plan.levels:
+            level = plan.levels[run.position]
+            return min(level - 1, run.depth), level if level < max(plan.levels) else 0
+        return (run.depth, 1) if self.method.moves == "step" else (0, 0)
+
+    def _gradient_at_anchor(self, closure: Closure, level: int) -> list[Tensor]:
+        phase, position = self.run.phase, self.run.position
+        if self.method.table:
+            return self.eager.table_row(phase.block(position), phase.blocks)
+        loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed(), f"anchor{level or ''}")
+        if not math.isfinite(float(loss)):
+            raise FloatingPointError(
+                f"the loss is {float(loss)} at the anchor, where the anchor's own samples were fine: "
+                f"look at the samples {self._indices()}"
+            )
+        return gradient
+
+    # --- from phase to phase
+
+    def begin_epoch(self) -> None:
+        run, method = self.run, self.method
+        run.loss_sum, run.loss_count = 0.0, 0
+        anchored = method.anchored(run.epoch)
+        run.drawn = anchored and (method.drawn == "epoch" or run.depth < 0)
+        if run.drawn:
+            run.anchor_sum, run.depth = AnchorSum(), -1
+            blocks = self._blocks()
+            size = max(run.anchor_size, self._floor())
+            self._enter("anchor", blocks or chunks(size, self.settings.chunk, self._floor(), self.settings.exact), size)
+        else:
+            run.depth = run.depth if anchored else -1
+            run.anchor = None
+            self._make_plan()
+
+    def _floor(self) -> int:
+        """The least number of samples in a batch: BatchNorm has no statistics of one."""
+        return min(2, self.n) if self.eager.buffers else 1
+
+    def _blocks(self) -> int:
+        """How many gradients a table holds."""
+        if not self.method.table:
+            return 0
+        b = self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b
+        return max(1, self.n // self._floor()) if b < self._floor() else math.ceil(self.n / b)
+
+    def _close_anchor(self, mean: list[Tensor]) -> None:
+        """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
+        run = self.run
+        anchor = run.anchor_sum.close(self.n, mean)
+        if run.epoch == run.good_epoch:
+            run.watch = Watch()  # back at a point that was accepted: it is the reference
+        fault = run.watch.fault(anchor, self._sign())
+        if fault:
+            self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
+            return
+        run.anchor, run.depth = anchor, 0
+        if math.isnan(run.first_variance):
+            run.first_variance = anchor.variance
+        self._accept_point()
+        self._make_plan()
+
+    def _make_plan(self) -> None:
+        run = self.run
+        variance = run.anchor.variance if run.anchor else math.nan
+        plan = self.method.schedule(Facts(run.epoch, self.n, variance, run.first_variance))
+        run.plan = replace(plan, b=max(plan.b, self._floor()))
+        if run.L is None:
+            draws, size = smoothness.plan(run.plan.b, self.settings.chunk, self.n)
+            self._enter("smoothness", draws, draws * size)
+        else:
+            self._begin_inner()
+
+    def _begin_inner(self) -> None:
+        run, plan = self.run, self._plan()
+        length = len(plan.levels) or math.ceil(plan.B / plan.b)
+        if self.method.length == "geometric":
+            length = draw_geometric(stream(self.seed, "length", run.phase.number), plan.B, plan.b)
+        self.record = self._make_record(length)
+        if self.method.leap and run.drawn:
+            self._step_along_mean()
+        if all(w.now == w.anchor == 0 for w in self._rule().choices):
+            # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
+            for _ in range(length):
+                self._step_along_mean()
+            self._end_epoch()
+        elif length:
+            self._enter("inner", length, length * plan.b, plan.sizes)
+        else:
+            self._end_epoch()
+
+    def _step_along_mean(self) -> None:
+        """x ← x − ηm, for which no gradient is evaluated."""
+        self._descend([m.clone() for m in self.eager.vector("mean")])
+
+    def _descend(self, v: list[Tensor]) -> None:
+        """x ← x − ηv, v clipped first where that is asked for."""
+        if self.settings.clip_norm is not None:
+            norm = math.sqrt(norm2(v).item())
+            if norm > self.settings.clip_norm:
+                scale(v, self.settings.clip_norm / norm)
+        self.eager.descend(v, self._step_size)
+
+    def _end_epoch(self) -> None:
+        run, plan = self.run, self._plan()
+        run.pending = self._step_size(self.eager.groups[0]) * plan.B / plan.b
+        run.epoch += 1
+        run.anchor_size = plan.next_B
+        self.begin_epoch()
+
+    def _judge_losses(self, loss: float) -> str | None:
+        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end."""
+        run = self.run
+        if run.drawn and self.method.drawn == "epoch":
+            return None
+        run.loss_sum, run.loss_count = run.loss_sum + loss, run.loss_count + 1
+        if run.position not in (run.phase.count // 2, run.phase.count):
+            return None
+        mean = run.loss_sum / run.loss_count
+        run.loss_sum, run.loss_count = 0.0, 0
+        return run.watch.loss_fault(self._sign() * mean)
+
+    def _sign(self) -> int:
+        """1 to minimise, −1 to maximise, 0 where the groups differ."""
+        signs = {-1 if group["maximize"] else 1 for group in self.eager.groups}
+        return signs.pop() if len(signs) == 1 else 0
+
+    def _enter(self, kind: Kind, count: int, total: int, sizes: tuple[int, ...] = ()) -> None:
+        run = self.run
+        blocks = 0 if kind == "smoothness" else self._blocks()
+        run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self.seed, sizes, blocks)
+        run.position = 0
+
+    def _accept_point(self) -> None:
+        """x is good: it becomes y, and x̃ of the epoch before is offered to the reservoir."""
+        run = self.run
+        self.eager.store("anchor")
+        self.offer_output()
+        if run.epoch > run.good_epoch:
+            run.rollbacks = 0
+        run.good_epoch, run.good_size, run.good_watch = run.epoch, run.anchor_size, replace(run.watch)
+
+    def _roll_back(self, reason: str) -> None:
+        """Go back to the last good point and try its epoch again with twice the L."""
+        run = self.run
+        self.eager.restore("anchor")
+        run.epoch, run.anchor_size, run.watch = run.good_epoch, run.good_size, replace(run.good_watch)
+        run.pending, run.depth = 0.0, -1
+        run.rollbacks += 1
+        tried = run.L
+        run.L = 2 * (run.L or 0.0)
+        self.begin_epoch()
+        if run.rollbacks > MAX_ROLLBACKS:
+            raise RuntimeError(
+                f"gave up after {MAX_ROLLBACKS} roll-backs to epoch {run.epoch}: {reason} (with L = {tried:.3g}). "
+                "The model is at the last good point. Give a larger L= or a smaller lr=, or look for samples with "
+                "an extreme loss"
+            )
+        logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, run.epoch, run.L)
+
+    def settle(self) -> None:
+        """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        if self.run.good_epoch and not self.eager.finite:
+            self._roll_back("the last step is not finite")
+
+    # --- output
+
+    def offer_output(self) -> None:
+        """A one-slot weighted reservoir: keep x̃_j with probability weight_j / (sum of all weights so far)."""
+        run = self.run
+        if not run.pending:
+            return
+        run.output_weight += run.pending
+        accepted = stream(self.seed, "output", run.phase.number).random() < run.pending / run.output_weight
+        run.pending = 0.0
+        if self.settings.output == "weighted" and accepted:
+            self.eager.store("output")
+
+    def load_output(self) -> None:
+        """x ← the point that the method returns; an epoch begins anew where that moved x."""
+        self.settle()
+        self.offer_output()
+        if self.settings.output == "weighted" and self.run.output_weight:
+            self.eager.restore("output")
+            self.begin_epoch()
+
+    # --- parts
+
+    def _closure_seed(self) -> int:
+        return self.run.phase.seeds[self.run.position]
+
+    def _step_size(self, group: dict[str, Any]) -> float:
+        assert self.run.L is not None
+        return float(group["lr"]) * self.method.gamma / (self.run.L * self.unit) * self._plan().factor
+
+    def _plan(self) -> Plan:
+        assert self.run.plan is not None
+        return self.run.plan
+
+    def _rule(self) -> Rule:
+        return self.method.weights[self._plan().regime].at(self.run.epoch)
+
+    def _batch_size(self) -> int:
+        return self.run.phase.size(self.run.position)
+
+    def _indices(self) -> list[int]:
+        """The samples of the current batch, at most ten of them."""
+        return self.run.phase.indices[self.run.phase.bounds(self.run.position)][:10].tolist()
+
+    def _bad_start(self, fault: str) -> str:
+        return f"{fault} at the starting point, before any step: look at the model and at the samples {self._indices()}"
+
+    def _make_record(self, length: int) -> Record:
+        run, plan = self.run, self._plan()
+        assert run.L is not None
+        return Record(
+            epoch=run.epoch,
+            regime=plan.regime,
+            B=plan.B,
+            b=plan.b,
+            step_size=self._step_size(self.eager.groups[0]),
+            length=length,
+            L=run.L,
+            eps=plan.eps,
+            anchor=run.anchor,
+            ifo=run.ifo,
+            passes=run.ifo / self.n,
+        )
+
+
+def _fault(loss: Any, vector: list[Tensor]) -> str | None:
+    if not math.isfinite(float(loss)):
+        return f"the loss is {float(loss)}"
+    return None if all_finite(vector) else "the gradient is not finite"
