@@ -517,9 +517,9 @@ def test_a_quiet_run_never_rolls_back(caplog: pytest.LogCaptureFixture) -> None:
     problem = type(problem)(problem.A, problem.A @ np.ones(4) + rng.standard_t(2.1, size=60))
     with caplog.at_level(logging.WARNING, logger="vcsg"):
         for seed in range(20):
-            for name in ("scsg", "vcsg", "sgd"):
+            for name, options in {"scsg": {}, "vcsg": {}, "sgd": {"b": 1}, "storm": {"b": 4}, "saga": {}}.items():
                 p = parameter()
-                run(problem, FiniteSumOptimizer([p], 60, name, L=1.0, seed=seed), p, passes=15)
+                run(problem, FiniteSumOptimizer([p], 60, name, L=1.0, seed=seed, **options), p, passes=15)
     assert not caplog.records
 
 

@@ -30,6 +30,7 @@ from vcsg.presets import (
     WeightedSVRG,
 )
 from vcsg.run import Record, stationary
+from vcsg.training import Result, fit
 
 __version__ = "0.1.0"
 
@@ -52,7 +53,9 @@ __all__ = [
     "PaperSGD",
     "PaperSVRG",
     "Record",
+    "Result",
     "WeightedSVRG",
+    "fit",
     "make",
     "methods",
     "register",

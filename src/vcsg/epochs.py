@@ -21,7 +21,7 @@ from vcsg.family import Method
 from vcsg.run import Record, Run, Watch
 from vcsg.sampling import Kind, Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
-from vcsg.variance import AnchorSum, chunks
+from vcsg.variance import MIN_CHUNKS, AnchorSum, chunks
 from vcsg.vectors import all_finite, copy_to, norm2, scale
 from vcsg.weights import Rule
 
@@ -157,7 +157,7 @@ class Epochs:
             self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
             return loss
         if run.position == 0 and not run.drawn:
-            self._accept_point()
+            self._pass_by()
         if self.method.table:
             v = self.eager.renew(at_anchor, v, self._batch_size() / self.n, run.phase.blocks)
         else:
@@ -199,7 +199,6 @@ class Epochs:
 
     def begin_epoch(self) -> None:
         run, method = self.run, self.method
-        run.loss_sum, run.loss_count = 0.0, 0
         anchored = method.anchored(run.epoch)
         run.drawn = anchored and (method.drawn == "epoch" or run.depth < 0)
         if run.drawn:
@@ -288,16 +287,27 @@ class Epochs:
         self.begin_epoch()
 
     def _judge_losses(self, loss: float) -> str | None:
-        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end."""
+        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end.
+
+        Fewer than eight steps are not judged; they are kept for the next time.
+        """
         run = self.run
         if run.drawn and self.method.drawn == "epoch":
             return None
         run.loss_sum, run.loss_count = run.loss_sum + loss, run.loss_count + 1
-        if run.position not in (run.phase.count // 2, run.phase.count):
+        if run.position not in (run.phase.count // 2, run.phase.count) or run.loss_count < MIN_CHUNKS:
             return None
         mean = run.loss_sum / run.loss_count
-        run.loss_sum, run.loss_count = 0.0, 0
+        run.loss_sum, run.loss_count, run.judged = 0.0, 0, True
         return run.watch.loss_fault(self._sign() * mean)
+
+    def _pass_by(self) -> None:
+        """An epoch begins that has no anchor: x is good if it is the start, or its losses have been judged."""
+        run = self.run
+        if run.judged or run.good_epoch == 0:
+            self._accept_point()
+        else:
+            self.offer_output()
 
     def _sign(self) -> int:
         """1 to minimise, −1 to maximise, 0 where the groups differ."""
@@ -318,6 +328,7 @@ class Epochs:
         if run.epoch > run.good_epoch:
             run.rollbacks = 0
         run.good_epoch, run.good_size, run.good_watch = run.epoch, run.anchor_size, replace(run.watch)
+        run.judged = False
 
     def _roll_back(self, reason: str) -> None:
         """Go back to the last good point and try its epoch again with twice the L."""
@@ -325,6 +336,7 @@ class Epochs:
         self.eager.restore("anchor")
         run.epoch, run.anchor_size, run.watch = run.good_epoch, run.good_size, replace(run.good_watch)
         run.pending, run.depth = 0.0, -1
+        run.loss_sum, run.loss_count, run.judged = 0.0, 0, False
         run.rollbacks += 1
         tried = run.L
         run.L = 2 * (run.L or 0.0)

@@ -16,7 +16,9 @@ GRADIENT_GROWTH = 1e4
 LOSS_GROWTH = 1.0
 """The loss may exceed the lowest seen by this many times |the first loss|, and no more."""
 LOSS_ERRORS = 4.0
-"""The standard errors of the loss that are allowed for on top."""
+"""The standard errors of an anchor's loss that are allowed for on top."""
+STEP_LOSS_GROWTH = 1000.0
+"""In place of both where the losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,13 @@ class Watch:
             return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
         if anchor.B > self.largest_anchor:
             self.largest_anchor, self.first_loss = anchor.B, math.nan
-        return self.loss_fault(sign * anchor.loss, LOSS_ERRORS * anchor.loss_error)
+        return self.loss_fault(sign * anchor.loss, LOSS_GROWTH, LOSS_ERRORS * anchor.loss_error)
 
-    def loss_fault(self, loss: float, margin: float = 0.0) -> str | None:
+    def loss_fault(self, loss: float, growth: float = STEP_LOSS_GROWTH, margin: float = 0.0) -> str | None:
         """What is wrong with this loss, or None."""
         if math.isnan(self.first_loss):
             self.first_loss = self.lowest_loss = loss
-        if self.first_loss and loss > self.lowest_loss + LOSS_GROWTH * abs(self.first_loss) + margin:
+        if self.first_loss and loss > self.lowest_loss + growth * abs(self.first_loss) + margin:
             return f"the loss grew from {self.lowest_loss:.4g} to {loss:.4g}"
         self.lowest_loss = min(self.lowest_loss, loss + margin)
         return None
@@ -151,7 +153,9 @@ class Run:
     curvatures: list[float] = field(default_factory=list)
     loss_sum: float = 0.0
     loss_count: int = 0
-    """The losses of the inner steps since they were last judged; only for a method without anchors."""
+    """The losses of the inner steps since they were last judged; only where no anchor judges."""
+    judged: bool = False
+    """Whether the losses since the last good point were found good."""
     watch: Watch = field(default_factory=Watch)
     good_watch: Watch = field(default_factory=Watch)
     rollbacks: int = 0
@@ -167,9 +171,12 @@ class Run:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Run:
         made: dict[str, Any] = dict(state)
-        for name, kind in (("phase", Phase), ("anchor_sum", AnchorSum), ("watch", Watch), ("good_watch", Watch)):
+        for name, kind in PARTS.items():
             made[name] = kind(**state[name])
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
         made["curvatures"] = list(state["curvatures"])
         return cls(**made)
+
+
+PARTS = {"phase": Phase, "anchor_sum": AnchorSum, "watch": Watch, "good_watch": Watch}

@@ -1,0 +1,127 @@
+"""Samples to draw from and to go through: tensors on the device, or a dataset that loaders read."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.training.task import Task, pair
+
+
+class TensorSource:
+    """Tensors, on the device; a batch has the form of the data: a tensor, a tuple or a dict."""
+
+    def __init__(self, role: str, data: Any, device: torch.device) -> None:
+        self._names = list(data) if isinstance(data, Mapping) else None
+        self._single = isinstance(data, Tensor)
+        self._tensors = [t.to(device) for t in _values(data)]
+        lengths = [len(t) if t.dim() else 0 for t in self._tensors]
+        self.n = lengths[0]
+        if min(lengths) != max(lengths) or self.n == 0:
+            raise ValueError(f"the tensors of {role} hold {lengths} samples: give equal numbers, at least 1")
+
+    def draws(self, optimizer: FiniteSumOptimizer) -> Any:
+        return self._tensors
+
+    def batch(self, drawn: Any) -> Any:
+        """What was drawn, in the form of the data."""
+        if self._names is not None:
+            return dict(zip(self._names, drawn, strict=True))
+        return drawn[0] if self._single else tuple(drawn)
+
+    def parts(self, size: int) -> Iterator[tuple[int, Any]]:
+        """All samples in their order, `size` at once: (how many, the batch)."""
+        for start in range(0, self.n, size):
+            yield min(size, self.n - start), self.batch([t[start : start + size] for t in self._tensors])
+
+
+class DatasetSource:
+    """A dataset that loaders read by index."""
+
+    def __init__(self, dataset: Any, device: torch.device, workers: int, collate_fn: Any) -> None:
+        self.n = len(dataset)
+        self._dataset, self._device = dataset, device
+        self._loader: DataLoader[Any] | None = None
+        self._options: dict[str, Any] = {
+            "num_workers": workers,
+            "persistent_workers": workers > 0,
+            "worker_init_fn": _leave_interrupts,
+            "collate_fn": collate_fn,
+            "pin_memory": device.type == "cuda",
+        }
+
+    def draws(self, optimizer: FiniteSumOptimizer) -> Any:
+        return DataLoader(self._dataset, batch_sampler=optimizer.sampler, **self._options)
+
+    def batch(self, drawn: Any) -> Any:
+        return _move(drawn, self._device)
+
+    def parts(self, size: int) -> Iterator[tuple[int, Any]]:
+        self._loader = self._loader or DataLoader(self._dataset, size, **self._options)
+        for start, drawn in zip(range(0, self.n, size), self._loader, strict=True):
+            yield min(size, self.n - start), self.batch(drawn)
+
+
+Source = TensorSource | DatasetSource
+
+
+def make_source(role: str, data: Any, task: Task, device: torch.device, workers: int, collate_fn: Any) -> Source:
+    """What reads `data`; `role` is the name of the argument it came by."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        raise ValueError(f"workers = {workers!r}: give a whole number of processes, at least 0")
+    if isinstance(data, TensorDataset) and not workers and collate_fn is None:
+        data = data.tensors
+    values = _values(data)
+    if values and all(isinstance(t, Tensor) for t in values):
+        if task.loss is not None:
+            pair(data)
+        return TensorSource(role, data, device)
+    _check_dataset(role, data, values)
+    return DatasetSource(data, device, workers, collate_fn)
+
+
+def _values(data: Any) -> list[Any]:
+    """The tensors of data that is made of them."""
+    if isinstance(data, Mapping):
+        return list(data.values())
+    return list(data) if isinstance(data, (tuple, list)) else [data]
+
+
+def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
+    if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
+        kinds = ", ".join(type(value).__name__ for value in values[:4])
+        raise TypeError(f"{role} is of {kinds}: give tensors alone, of an array by torch.from_numpy(array)")
+    if isinstance(data, DataLoader):
+        raise TypeError(f"{role} is a DataLoader: give its dataset, and workers= and collate_fn= where it needs them")
+    indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+    if isinstance(data, IterableDataset) or not indexed:
+        raise TypeError(
+            f"{role} is a {type(data).__name__}: give tensors such as (X, Y), a dict of tensors, or a dataset with "
+            "__getitem__ and __len__, for samples are fetched by index"
+        )
+    if not len(data):
+        raise ValueError(f"{role} holds 0 samples: give at least 1")
+
+
+def _move(batch: Any, device: torch.device) -> Any:
+    """A batch of any form with all its tensors on the device."""
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: _move(value, device) for name, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        moved = [_move(value, device) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+    return batch
+
+
+def _leave_interrupts(_: int) -> None:
+    """In a worker: Ctrl-C reaches it as well, but is for the main process to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

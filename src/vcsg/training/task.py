@@ -1,0 +1,69 @@
+"""What is minimised, and what is measured besides, as functions of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is minimised, and what is measured besides."""
+
+    model: nn.Module
+    loss: Callable[[Any, Any], Tensor] | None
+    objective: Callable[[nn.Module, Any], Tensor] | None
+    metrics: dict[str, Callable[[Any, Any], Any]]
+
+    def __post_init__(self) -> None:
+        if (self.loss is None) == (self.objective is None):
+            raise TypeError(
+                "give either loss, a function of (outputs, targets), or loss=None and objective=, one of (model, batch)"
+            )
+
+    def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
+        """The mean loss of a batch, and what metrics are functions of: outputs and targets, or model and batch."""
+        if self.objective is not None:
+            return scalar(self.objective(self.model, batch)), self.model, batch
+        assert self.loss is not None
+        inputs, targets = pair(batch)
+        outputs = self.model(inputs)
+        return scalar(self.loss(outputs, targets)), outputs, targets
+
+    def measure(self, batch: Any) -> dict[str, float]:
+        """The mean loss of a batch of test samples, the error for classification, and the metrics."""
+        value, outputs, targets = self.evaluate(batch)
+        found = {"test_loss": float(value)}
+        if _classifies(outputs, targets):
+            found["error"] = float((outputs.argmax(1) != targets).float().mean())
+        return found | {name: float(metric(outputs, targets)) for name, metric in self.metrics.items()}
+
+
+def scalar(value: Any) -> Tensor:
+    """A loss, which has to be one number."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value
+    got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    raise TypeError(f"the loss of a batch is {got}: return the mean over its samples, a tensor with one number")
+
+
+def pair(batch: Any) -> Any:
+    """(inputs, targets), which a batch has to be where there is a loss and no objective."""
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch
+    size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+    raise TypeError(
+        f"a batch is a {type(batch).__name__}{size}, and loss is for pairs (inputs, targets): give loss=None and "
+        "objective=lambda model, batch: ..., the mean loss of a batch"
+    )
+
+
+def _classifies(outputs: Any, targets: Any) -> bool:
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() != 2 or targets.dim() != 1:
+        return False
+    whole = not (targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool)
+    return whole and len(outputs) == len(targets) and outputs.shape[1] > 1
