@@ -5,7 +5,6 @@ so L = ¼ + μ is known and nothing is estimated. SGD with a constant step stall
 steps of that length, go on to the limit of float64. The problem was chosen to show this. Where a modest accuracy will
 do, SGD is as good.
 """
-# ruff: noqa: B023 (a closure is used up in the iteration that made it)
 
 import numpy as np
 import torch

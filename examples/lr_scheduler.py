@@ -6,7 +6,6 @@ evaluated another n gradients. (`optimizer.epoch` counts anchors: to step once p
 scheduler changes `lr`, which multiplies the step size; L, which the optimizer may double when it diverges, is left
 alone.
 """
-# ruff: noqa: B023 (a closure is used up in the iteration that made it)
 
 import torch
 from torch.nn.functional import cross_entropy

@@ -3,7 +3,6 @@
 A GradScaler is not needed with bfloat16 and not possible here: it changes its scale between steps, and the anchor's
 gradients would have another scale than those of the step.
 """
-# ruff: noqa: B023 (a closure is used up in the iteration that made it)
 
 import torch
 from torch.nn.functional import cross_entropy

@@ -1,5 +1,4 @@
 """The loop you write yourself: the optimizer draws the batches, you evaluate them in a closure."""
-# ruff: noqa: B023 (a closure is used up in the iteration that made it)
 
 import torch
 from torch.nn.functional import cross_entropy

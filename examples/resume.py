@@ -1,5 +1,4 @@
 """Save a run, in the middle of an epoch, and continue it as if nothing had happened, bit by bit."""
-# ruff: noqa: B023 (a closure is used up in the iteration that made it)
 
 import tempfile
 from pathlib import Path
