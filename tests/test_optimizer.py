@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import itertools
 import logging
 import math
@@ -250,7 +251,7 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("svrg", {"chunk": 0}, "chunk = 0"),
     ("svrg", {"seed": -1}, "seed = -1"),
     ("svrg", {"b": 61}, "b = 61 does not fit n = 60 samples: choose b between 1 and 60"),
-    ("svrg", {"b": 0}, "b = 0: give a whole number of samples"),
+    ("svrg", {"b": 0}, "b = 0: give a whole number, at least 1"),
     ("sgd", {"b": 61}, "b = 61 does not fit n = 60"),
     ("batching-svrg", {"B": 61}, "B = 61 does not fit n = 60"),
     ("weighted-svrg", {"lam": 0.0}, "lam = 0.0: give a number strictly between 0 and 1"),
@@ -264,6 +265,7 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("vcsg", {"B_min": 1}, "B_min = 1"),
     ("vcsg", {"b_min": 61}, "b_min = 61 does not fit n = 60"),
     ("vcsg", {"comparison": "size"}, "comparison = 'size': choose one of norm, lemma, elementwise, never"),
+    ("vcsg", {"first_epoch": "no"}, "first_epoch = 'no': give True or False"),
     ("vcsg", {"epsilon": 0.1}, "vcsg has no option 'epsilon': did you mean 'eps'"),
     ("gd", {"b": 3}, "gd has no option 'b': it takes none"),
     ("vscg", {}, "no method 'vscg': did you mean 'vcsg'"),
@@ -274,6 +276,18 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
 def test_options_out_of_range(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message.replace("(", r"\(")):
         FiniteSumOptimizer([parameter()], options.pop("n", 60), name, **options)
+
+
+def test_numpy_integers_are_integers() -> None:
+    optimizer = vcsg.SVRG([parameter()], n=np.int64(60), b=np.int32(3), seed=np.int64(1))
+    assert isinstance(optimizer.n, int)
+    torch.load(io.BytesIO(_bytes(optimizer.state_dict())), weights_only=True)
+
+
+def _bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
 def test_a_preset_takes_no_method_and_a_method_no_options() -> None:

@@ -178,7 +178,7 @@ class Epochs:
     def _anchor_levels(self) -> tuple[int, int]:
         """Which (y, m) the step starts from, and which it moves to (x, v); 0, the drawn anchor, stays."""
         run, plan = self.run, self._plan()
-        if plan.levels:
+        if self.method.moves == "nested":
             level = plan.levels[run.position]
             return min(level - 1, run.depth), level if level < max(plan.levels) else 0
         return (run.depth, 1) if self.method.moves == "step" else (0, 0)

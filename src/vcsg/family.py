@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, TypeVar
 
 from vcsg.schedules import (
@@ -46,8 +47,8 @@ class Method:
     schedule: Schedule
     length: Length
     gamma: float = 1 / 3
-    moves: Literal["epoch", "step"] = "epoch"
-    """When the anchor moves: with each epoch, or with every step (y ← x, m ← v)."""
+    moves: Literal["epoch", "step", "nested"] = "epoch"
+    """When the anchor moves: with each epoch, with every step (y ← x, m ← v), or level by level as the plan says."""
     drawn: Literal["epoch", "once"] = "epoch"
     """When an anchor is drawn: for each epoch, or once, at the start."""
     leap: bool = False
@@ -67,8 +68,8 @@ class Method:
 
     @property
     def unbiased(self) -> bool:
-        """Whether E v = ∇f(x) with a full anchor, whatever the step."""
-        return all(w.unbiased for w in self.choices)
+        """Whether E v = ∇f(x) with a full anchor, whatever the step; an anchor that moved is not full."""
+        return self.moves == "epoch" and all(w.unbiased for w in self.choices)
 
     def __str__(self) -> str:
         rules = [
@@ -235,6 +236,8 @@ def vcsg(
     """
     if comparison not in (*TESTS, "never"):
         raise ValueError(f"comparison = {comparison!r}: choose one of {', '.join((*TESTS, 'never'))}")
+    if not isinstance(first_epoch, bool):
+        raise ValueError(f"first_epoch = {first_epoch!r}: give True or False")
     first: Rule = Constant(HALF)
     if comparison != "never":
         first = Tested(comparison, weighted(LAMBDA_FIRST), HALF)
@@ -346,13 +349,14 @@ def snvrg() -> Method:
     v = ∇f_I(x) − ∇f_I(y_{r−1}) + m_{r−1}, whereupon y_r ← x and m_r ← v. Loops and batches are those of its paper
     (`NestedLoops`), capped at n; η = 1/(6L).
     """
-    return Method("snvrg", {"": Constant(SVRG_WEIGHTS)}, NestedLoops(), "fixed", gamma=1 / 6, leap=True)
+    rules = {"": Constant(SVRG_WEIGHTS)}
+    return Method("snvrg", rules, NestedLoops(), "fixed", gamma=1 / 6, moves="nested", leap=True)
 
 
 def _size(name: str, size: int) -> int:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(f"{name} = {size!r}: give a whole number of samples, at least 1")
-    return size
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+        raise ValueError(f"{name} = {size!r}: give a whole number, at least 1")
+    return int(size)
 
 
 def _optional_size(name: str, size: int | None) -> int | None:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
@@ -99,6 +100,7 @@ class FiniteSumOptimizer(Optimizer):
         **options: Any,
     ) -> None:
         _check_options(n, lr, L, clip_norm, output, variance, chunk, seed)
+        n, chunk, seed = int(n), int(chunk), int(seed)
         self.n = n
         self.method = self._resolve(method, options)
         self._callback, self._foreach = callback, foreach is not False
@@ -343,9 +345,9 @@ def _check_options(
     seed: int,
 ) -> None:
     for name, value in (("n", n), ("chunk", chunk)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
     for name, step in (("lr", lr), ("L", L), ("clip_norm", clip_norm)):
         if step is not None and not 0 < step < math.inf:

@@ -113,7 +113,8 @@ class Anchor:
         """An upper bound of ‖∇f‖² that holds with at least this probability.
 
         ‖∇f‖ ≤ ‖g‖ + ‖g − ∇f‖, and by Markov's inequality ‖g − ∇f‖² ≤ noise/(1 − confidence) with that
-        probability; s² stands for the true variance. Exact for B = n.
+        probability. Exact for B = n. Else s² stands for the true variance: where few samples have most of the
+        gradient, as on a net that has learnt most of them, a small anchor can miss them and the bound with it.
         """
         if not 0 < confidence < 1:
             raise ValueError(f"confidence = {confidence}: give a number strictly between 0 and 1")

@@ -1,0 +1,170 @@
+"""The documentation: every example runs, tables agree with the code, links lead somewhere."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vcsg
+from vcsg import family
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALONE = {"docs/paper.md"}
+"""Pages whose blocks run each in a namespace of its own; on the others a block continues those before it."""
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+TRIPLE = re.compile(r"\(([^()]+), ([^()]+), ([^()]+)\)")
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@dataclass
+class Page:
+    """The python blocks of a page with their first lines, and how far they have run."""
+
+    path: Path
+    blocks: list[tuple[int, str]]
+    namespace: dict[str, Any] = field(default_factory=dict)
+    registry: dict[str, Any] = field(default_factory=lambda: dict(family._REGISTRY))
+    done: int = 0
+
+    def run(self, index: int) -> None:
+        """Run block `index`, and before it those that it continues. A traceback has the page's own lines."""
+        if name(self.path) in ALONE:
+            self.namespace, self.done = {}, index
+        while self.done <= index:
+            line, code = self.blocks[self.done]
+            self.namespace["__name__"] = "__main__"
+            exec(compile("\n" * (line - 1) + code, name(self.path), "exec"), self.namespace)
+            self.done += 1
+
+
+def fences(path: Path, language: str) -> list[tuple[int, str]]:
+    """The blocks of a language with the number of their first line."""
+    text = path.read_text()
+    return [(text.count("\n", 0, m.start(2)) + 1, m[2]) for m in FENCE.finditer(text) if m[1] == language]
+
+
+@cache
+def load(path: Path) -> Page:
+    return Page(path, fences(path, "python"))
+
+
+def blocks() -> list[Any]:
+    return [
+        pytest.param(page, index, id=f"{name(page)}:{line}")
+        for page in PAGES
+        for index, (line, _) in enumerate(fences(page, "python"))
+    ]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """The examples' tensors are small: more threads save nothing, and cost much where the cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(("path", "index"), blocks())
+def test_example_runs(path: Path, index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = load(path)
+    monkeypatch.chdir(tmp_path)
+    # What a page registers stays on that page.
+    monkeypatch.setattr(family, "_REGISTRY", page.registry)
+    page.run(index)
+
+
+def table(page: Path, heading: str) -> list[dict[str, str]]:
+    """The rows of the first table below a heading, by column."""
+    section = page.read_text().split(f"\n{heading}\n", 1)[1]
+    lines = [
+        line for line in re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0].splitlines() if line[:1] == "|"
+    ]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
+
+
+def weights(text: str) -> set[tuple[float, ...]]:
+    return {tuple(float(w.replace("−", "-")) for w in triple) for triple in TRIPLE.findall(text)}
+
+
+def test_readme_lists_the_methods_with_their_weights() -> None:
+    rows = {row["method"].strip("`"): row for row in table(ROOT / "README.md", "## The methods")}
+    known = vcsg.methods()
+    assert list(rows) == list(known)
+    for key, method in known.items():
+        row = rows[key]
+        assert weights(row["(a, b, c)"]) == {tuple(round(w, 4) for w in choice) for choice in method.choices}, key
+        assert row["unbiased"].rstrip("¹²") == ("yes" if method.unbiased else "no"), key
+        preset = getattr(vcsg, row["class"].strip("`"))
+        assert preset.factory.__name__ == key.replace("-", "_")
+
+
+def test_readme_lists_the_options_of_vcsg_with_their_defaults() -> None:
+    parameters = dict(inspect.signature(vcsg.VCSG).parameters)
+    expected = {key: repr(p.default) for key, p in parameters.items() if key not in ("params", "n")}
+    listed = {
+        key.strip(" `"): row["default"].strip("`").replace('"', "'")
+        for row in table(ROOT / "README.md", "## Options of VCSG")
+        for key in row["option"].split(",")
+    }
+    assert listed == expected
+
+
+def test_readme_names_make_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shell = "\n".join(code for _, code in fences(ROOT / "README.md", "sh"))
+    named = set(re.findall(r"^make ([a-z]+)", shell, re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_makefile_demo_runs_the_demo() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("\ndemo:", 1)[1].split("\n\n")[0]
+    script = re.search(r"\S+\.py", recipe)
+    assert script
+    assert (ROOT / script[0]).is_file()
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def prose(page: Path) -> str:
+    """A page without its code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(prose(page)):
+        if re.match(r"https?://", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.is_file(), f"{link}: no such file"
+        assert target.is_relative_to(ROOT), f"{link}: outside the repository"
+        if anchor:
+            headings = HEADING.findall(FENCE.sub("", target.read_text()))
+            assert anchor in map(slug, headings), f"{link}: no such heading"
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((ROOT / "docs" / "img").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 200_000, picture.name
