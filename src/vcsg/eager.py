@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.sampling import seeded
-from vcsg.vectors import add, all_finite, copy_to
+from vcsg.vectors import HALF, add, all_finite, copy_to
 
 Closure = Callable[[], Any]
 
@@ -102,6 +102,8 @@ class Eager:
 
     def _regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
+        if not any(group["maximize"] or group["weight_decay"] for group in self.groups):
+            return gradient
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
@@ -140,16 +142,18 @@ class Eager:
     def show(self, v: list[Tensor]) -> None:
         """Let `p.grad` hold v."""
         for p, direction in zip(self.params, v, strict=True):
-            p.grad = direction.to(p.dtype)
+            p.grad = direction if direction.dtype == p.dtype else direction.to(p.dtype)
 
 
 def _wide(p: Tensor) -> torch.dtype:
     """In which a gradient of p is kept: sums of many terms need more than half precision."""
-    return torch.float32 if p.dtype in (torch.float16, torch.bfloat16) else p.dtype
+    return torch.float32 if p.dtype in HALF else p.dtype
 
 
 def _dense(p: Tensor, gradient: Tensor | None) -> Tensor:
-    return torch.zeros_like(p, dtype=_wide(p)) if gradient is None else gradient.to(_wide(p))
+    if gradient is None:
+        return torch.zeros_like(p, dtype=_wide(p))
+    return gradient.float() if gradient.dtype in HALF else gradient
 
 
 def _point(tensors: list[Tensor], targets: list[Tensor]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 Tensors = Sequence[Tensor]
+HALF = (torch.float16, torch.bfloat16)
 
 _FOREACH = ContextVar("foreach", default=True)
 
@@ -56,7 +57,7 @@ def add(target: Tensors, other: Tensors, factor: float = 1.0) -> None:
 
 def norm2(vector: Tensors) -> Tensor:
     """‖v‖² as a 0-dim float64 tensor; half-precision tensors are measured in float32."""
-    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in vector)
+    half = any(t.dtype in HALF for t in vector)
     dtype = torch.float32 if half else None
     if _FOREACH.get():
         norms: Tensors = torch._foreach_norm(list(vector), 2, dtype)
