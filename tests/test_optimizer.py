@@ -665,3 +665,44 @@ def test_frozen_parameters_and_parameters_without_gradient_stay() -> None:
     assert torch.equal(model[0].weight, frozen)
     assert torch.equal(unused, torch.ones(2))
     assert not torch.equal(vector(net()), vector(model))
+
+
+def test_a_constant_gradient_has_no_variance_and_needs_the_smallest_anchor() -> None:
+    p, told = parameter(), []
+    optimizer = vcsg.VCSG([p], n=60, lr=0.01, callback=told.append)
+    for _ in optimizer.batches(torch.zeros(60, 1), passes=20):
+
+        def evaluate() -> Tensor:
+            loss = p.sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(evaluate)
+    assert {r.B for r in told[1:]} == {32}
+    assert {r.variance for r in told} == {0.0}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_going_on_from_the_weighted_output_begins_with_what_it_needs(name: str) -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = FiniteSumOptimizer([p], 60, name, L=1.0, output="weighted", seed=3)
+    run(problem, optimizer, p, passes=9)
+    optimizer.load_output()
+    x = p.detach().clone()
+    assert optimizer.phase.kind == ("anchor" if optimizer.method.anchored(optimizer.epoch) else "inner")
+    for _ in steps(problem, optimizer, p, passes=30):
+        pass
+    assert not torch.equal(p, x)
+    assert torch.isfinite(p).all()
+
+
+def test_a_method_of_the_mean_alone_has_its_weight() -> None:
+    from vcsg.schedules import Given, PowerLaw
+    from vcsg.weights import Constant, Weights
+
+    problem, p = quadratic(), parameter()
+    half = vcsg.Method(
+        "half-gd", {"": Constant(Weights(0, 0, 0.5))}, PowerLaw(Given(), beta=1, alpha=0), "fixed", gamma=1
+    )
+    run(problem, FiniteSumOptimizer([p], 60, half, L=2.0), p, passes=1)
+    np.testing.assert_allclose(p.detach(), 2 - problem.gradient(np.full(4, 2.0)) / 4)

@@ -204,7 +204,7 @@ class Epochs:
         if run.drawn:
             run.anchor_sum, run.depth = AnchorSum(), -1
             blocks = self._blocks()
-            size = max(run.anchor_size, self._floor())
+            size = max(run.anchor_size, min(self.n, 2 * self._floor()) if self.eager.buffers else 1)
             self._enter("anchor", blocks or chunks(size, self.settings.chunk, self._floor(), self.settings.exact), size)
         else:
             run.depth = run.depth if anchored else -1
@@ -260,16 +260,16 @@ class Epochs:
         if all(w.now == w.anchor == 0 for w in self._rule().choices):
             # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
             for _ in range(length):
-                self._step_along_mean()
+                self._step_along_mean(self._rule().choices[0].mean)
             self._end_epoch()
         elif length:
             self._enter("inner", length, length * plan.b, plan.sizes)
         else:
             self._end_epoch()
 
-    def _step_along_mean(self) -> None:
-        """x ← x − ηm, for which no gradient is evaluated."""
-        self._descend([m.clone() for m in self.eager.vector("mean")])
+    def _step_along_mean(self, weight: float = 1.0) -> None:
+        """x ← x − η·c·m, for which no gradient is evaluated."""
+        self._descend([weight * m for m in self.eager.vector("mean")])
 
     def _descend(self, v: list[Tensor]) -> None:
         """x ← x − ηv, v clipped first where that is asked for."""
@@ -373,6 +373,7 @@ class Epochs:
         self.offer_output()
         if self.settings.output == "weighted" and self.run.output_weight:
             self.eager.restore("output")
+            self.run.depth = -1
             self.begin_epoch()
 
     # --- parts

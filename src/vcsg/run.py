@@ -74,7 +74,8 @@ class Record:
 def stationary(eps: float, confidence: float = 0.95) -> Callable[[Record], bool]:
     """A rule for `batches(until=...)`: stop at an anchor where ‖∇f‖² ≤ ε with at least this confidence.
 
-    The model is then at the anchor's point (gradient descent has already taken its step from there).
+    The model is then at the anchor's point (a method whose anchor is itself a step, such as gradient descent and
+    SPIDER, has already taken it).
     """
     if not 0 < eps < math.inf:
         raise ValueError(f"eps = {eps}: give a finite number above 0")

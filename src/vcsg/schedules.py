@@ -107,7 +107,8 @@ class Bounded:
         return n
 
     def __call__(self, facts: Facts) -> tuple[int, int]:
-        B = clamped(self.K * facts.variance / self.eps, self.B_min, facts.n)
+        variance = facts.variance if facts.variance > 0 else 0.0
+        B = clamped(self.K * variance / self.eps, self.B_min, facts.n)
         return B, B
 
 
@@ -183,7 +184,7 @@ class VarianceControlled:
 
     def bound(self, facts: Facts) -> tuple[int, str]:
         """B_j by the formula, and the regime."""
-        if facts.variance == 0:
+        if not facts.variance > 0:  # none, or not known
             return clamped(0.0, self.B_min, facts.n), "first"
         sigma = facts.first_variance if self.sigma is None else self.sigma
         target = self.K * facts.variance / self.target(facts)
