@@ -3,7 +3,7 @@
     python -m benchmarks.complexity_reference [--seeds 3] [--quick]
 
 Measured is IFO/n to the first epoch end with true ‖∇f‖² ≤ ε, on one draw of each problem (n = 2000, d = 50, problem
-seed 1), the median over the seeds of the methods. The reference figures come from a separate simulation, with 3 other
+seed 1), the median over the seeds of the methods. The reference figures come from a separate simulation with its own
 seeds: expect the order and the rough size, not the digits (of GD, which draws nothing, the digits too).
 
 GD has η = 1/L; SVRG ½ has weights (½, −½, ½), B = n, b = 1, η = 1/(3L√n), geometric N; SCSG has B = min(12S*/ε, n),

@@ -1,8 +1,8 @@
 """IFO calls to ε-accuracy on the analytic problems: what the complexity scripts count, and how.
 
 The vcsg optimizers run as a user runs them, in float64, with L given. Their closure sets `p.grad` by the closed-form
-gradient and returns 0 for the loss, which here would serve the watch for divergence alone. ‖∇f‖² is checked at epoch
-ends, over all n samples; the checks are not counted.
+gradient and returns 0 for the loss, which serves the watch for divergence alone (runs with the true loss were seen to
+give the same counts). ‖∇f‖² is checked at epoch ends, over all n samples; the checks are not counted.
 """
 
 from __future__ import annotations

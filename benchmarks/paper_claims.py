@@ -3,7 +3,7 @@
     python -m benchmarks.paper_claims norm-test | baselines | exponents
 
 Everything is counted in IFO calls over n, to the first epoch end with true ‖∇f‖² ≤ ε. The problems have d = 50, and
-every seed draws its own; L is given. Each part takes about ten minutes of one core, so seeds are few.
+every seed draws its own; L is given. Each part is cut to a few seeds, to take five to ten minutes in two processes.
 
 norm-test: does VCSG's norm test (l.300) stall its first regime? For each test, the first ε-accurate epoch end, and the
 mean of ‖∇f‖² over the epoch ends in the second half of the run, on the logistic problem at ε = 1e-4.

@@ -218,6 +218,16 @@ def test_a_start_that_is_not_finite_without_anchor() -> None:
     assert torch.equal(p, parameter())
 
 
+def test_a_gradient_that_is_not_finite_later_in_the_first_anchor() -> None:
+    optimizer, p = place("svrg", "anchor")
+    assert optimizer.epoch == 1
+    assert optimizer._run.position == 1
+    before = str(copy.deepcopy(optimizer.state_dict()))
+    with pytest.raises(FloatingPointError, match="the gradient is not finite at the starting point"):
+        optimizer.step(lambda: nan_gradient(p))
+    assert str(optimizer.state_dict()) == before
+
+
 def test_a_bad_sample_at_the_anchor_point_is_named() -> None:
     optimizer, p = place("svrg", "inner")
     before, x = copy.deepcopy(optimizer.state_dict()), p.detach().clone()

@@ -88,8 +88,9 @@ class Eager:
             p.grad = None
         with seeded(seed, params), torch.enable_grad():
             loss = closure()
-        gradient = [p.grad for p in params]
+        gradient = []
         for p in params:
+            gradient.append(p.grad)
             p.grad = None
         if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)

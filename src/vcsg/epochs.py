@@ -93,24 +93,32 @@ class Epochs:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         run = self.run
         loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed())
-        fault = _fault(loss, gradient)
+        fault = self._gather(float(loss), gradient)
         if fault and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(fault))
         run.ifo += self._batch_size()
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return loss
-        mean = self.eager.vector("mean")
+        run.position += 1
+        if run.position == run.phase.count:
+            self._close_anchor()
+        return loss
+
+    def _gather(self, loss: float, gradient: list[Tensor]) -> str | None:
+        """Take a chunk into m and the anchor's statistics, or say what is wrong with it."""
+        run = self.run
+        if not math.isfinite(loss):
+            return f"the loss is {loss}"
         if run.position == 0:
-            for m in mean:
+            if not all_finite(gradient):
+                return "the gradient is not finite"
+            for m in self.eager.vector("mean"):
                 m.zero_()
         if self.method.table:
             copy_to(self.eager.table_row(run.phase.block(run.position), run.phase.blocks), gradient)
-        run.anchor_sum.add(self._batch_size(), float(loss), gradient, mean)
-        run.position += 1
-        if run.position == run.phase.count:
-            self._close_anchor(mean)
-        return loss
+        finite = run.anchor_sum.add(self._batch_size(), loss, gradient, self.eager.vector("mean"))
+        return None if finite else "the gradient is not finite"
 
     def _smoothness_step(self, closure: Closure) -> Any:
         """The curvature that one mini-batch sees at the starting point."""
@@ -222,10 +230,10 @@ class Epochs:
         b = self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b
         return max(1, self.n // self._floor()) if b < self._floor() else math.ceil(self.n / b)
 
-    def _close_anchor(self, mean: list[Tensor]) -> None:
+    def _close_anchor(self) -> None:
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
         run = self.run
-        anchor = run.anchor_sum.close(self.n, mean)
+        anchor = run.anchor_sum.close(self.n, self.eager.vector("mean"))
         if run.epoch == run.good_epoch:
             run.watch = Watch()  # back at a point that was accepted: it is the reference
         fault = run.watch.fault(anchor, self._sign())
@@ -418,9 +426,3 @@ class Epochs:
             ifo=run.ifo,
             passes=run.ifo / self.n,
         )
-
-
-def _fault(loss: Any, vector: list[Tensor]) -> str | None:
-    if not math.isfinite(float(loss)):
-        return f"the loss is {float(loss)}"
-    return None if all_finite(vector) else "the gradient is not finite"

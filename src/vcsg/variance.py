@@ -46,16 +46,22 @@ class AnchorSum:
     loss_spread: float = 0.0
     """The same of the losses."""
 
-    def add(self, size: int, loss: float, gradient: Tensors, mean: Tensors) -> None:
-        """Take in one chunk: `mean` is updated in place, `gradient` (g_k) is used up."""
+    def add(self, size: int, loss: float, gradient: Tensors, mean: Tensors) -> bool:
+        """Take in one chunk: `mean` is updated in place, `gradient` (g_k) is used up.
+
+        Returns whether the gradient is finite; one that is not is not taken in.
+        """
         before, after = self.samples, self.samples + size
         add(gradient, mean, -1)
+        deviation = norm2(gradient).item()
+        if not math.isfinite(deviation):
+            return False
         add(mean, gradient, size / after)
-        if before:
-            self.spread += size * before / after * norm2(gradient).item()
-            self.loss_spread += size * before / after * (loss - self.loss) ** 2
+        self.spread += size * before / after * deviation
+        self.loss_spread += size * before / after * (loss - self.loss) ** 2
         self.loss += (loss - self.loss) * size / after
         self.samples, self.chunks = after, self.chunks + 1
+        return True
 
     def close(self, n: int, mean: Tensors) -> Anchor:
         freedom = self.chunks - 1 if self.chunks > 1 else math.nan

@@ -68,7 +68,7 @@ def norm2(vector: Tensors) -> Tensor:
 
 def dot(left: Tensors, right: Tensors) -> Tensor:
     """⟨u, v⟩ as a 0-dim float64 tensor."""
-    return _gather([(a * b).sum() for a, b in zip(left, right, strict=True)]).sum()
+    return _gather([torch.dot(a.reshape(-1), b.reshape(-1)) for a, b in zip(left, right, strict=True)]).sum()
 
 
 def all_finite(vector: Tensors) -> bool:
