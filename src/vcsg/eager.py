@@ -5,6 +5,7 @@ The optimizer decides, this executes, one evaluation after the other.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,8 +28,21 @@ class Eager:
     """
 
     def __init__(self, optimizer: Optimizer, buffers: Iterable[Tensor] = ()) -> None:
-        self._optimizer = optimizer
         self.buffers = list(buffers)
+        self.attach(optimizer)
+
+    def attach(self, optimizer: Optimizer) -> None:
+        """Belong to this optimizer. The reference is weak: a cycle would keep its tensors until a collection."""
+        self._owner = weakref.ref(optimizer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"buffers": self.buffers}
+
+    @property
+    def _optimizer(self) -> Optimizer:
+        optimizer = self._owner()
+        assert optimizer is not None
+        return optimizer
 
     @property
     def groups(self) -> list[dict[str, Any]]:

@@ -61,6 +61,10 @@ class Epochs:
             raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
         self.begin_epoch()
 
+    def remaining(self) -> tuple[Phase, int]:
+        """The current phase and how many of its batches are done."""
+        return self.run.phase, self.run.position
+
     def resume(self, run: Run, unit: float) -> None:
         """Go on from a loaded state."""
         self.run, self.unit, self.seed, self.record = run, unit, run.phase.seed, None

@@ -105,8 +105,6 @@ class FiniteSumOptimizer(Optimizer):
         self.method = self._resolve(method, options)
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
-        self.sampler = PhaseSampler(self._remaining)
-        """The `batch_sampler` for a DataLoader."""
         defaults = {"lr": 1.0 if lr is None else lr, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, defaults)
         # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
@@ -114,6 +112,8 @@ class FiniteSumOptimizer(Optimizer):
         L = self.method.gamma / unit if lr is not None and L is None else L
         settings = Settings(output, variance, chunk, clip_norm)
         self._epochs = Epochs(self.method, n, Eager(self, buffers), settings, seed, L, unit)
+        self.sampler = PhaseSampler(self._epochs.remaining)
+        """The `batch_sampler` for a DataLoader."""
 
     @classmethod
     def _resolve(cls, method: Method | str | None, options: dict[str, Any]) -> Method:
@@ -304,15 +304,17 @@ class FiniteSumOptimizer(Optimizer):
         """For pickle and deepcopy: all but the hooks, as torch has it, and a scheduler's wrapper of `step`."""
         return {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_epochs" in state:
+            self._epochs.eager.attach(self)
+
     def _settings(self) -> dict[str, Any]:
         return {"method": repr(self.method), "n": self.n, **asdict(self._epochs.settings)}
 
     @property
     def _run(self) -> Run:
         return self._epochs.run
-
-    def _remaining(self) -> tuple[Phase, int]:
-        return self._run.phase, self._run.position
 
     def _tell(self) -> None:
         if self.record is None or self.record is self._told:
