@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nets import net_closure
 from quadratic import closure, parameter, quadratic, run, steps
 from torch import Tensor
 from torch.optim import lr_scheduler as schedulers
@@ -357,15 +358,6 @@ def bn_net() -> torch.nn.Sequential:
 def net_data(n: int = 48) -> tuple[Tensor, Tensor]:
     X = torch.randn(n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     return X, (X[:, 0] > 0).long()
-
-
-def net_closure(model: torch.nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
-    def evaluate() -> Tensor:
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
-    return evaluate
 
 
 @pytest.mark.parametrize("name", METHODS)

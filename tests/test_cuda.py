@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
+from nets import net_closure, vector
 from torch import Tensor
 
 import vcsg
@@ -33,19 +33,6 @@ def net(batchnorm: bool = False) -> torch.nn.Sequential:
 def data(n: int = 96) -> tuple[Tensor, Tensor]:
     X = torch.randn(n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     return X.cuda(), ((X[:, 0] > 0).long() + (X[:, 1] > 0).long()).cuda()
-
-
-def net_closure(model: torch.nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
-    def evaluate() -> Tensor:
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
-    return evaluate
-
-
-def vector(model: torch.nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 @pytest.mark.parametrize("name", sorted(vcsg.methods()))

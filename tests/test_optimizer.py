@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nets import net_closure, vector
 from quadratic import closure, parameter, quadratic, run, steps
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
@@ -35,20 +36,6 @@ def samples(n: int = 50) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     X = torch.randn(n, 5, dtype=torch.float64, generator=generator)
     return X, (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
-
-
-def net_closure(model: torch.nn.Module, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
-    def evaluate() -> Tensor:
-        model.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
-    return evaluate
-
-
-def vector(model: torch.nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 # --- data
