@@ -1,0 +1,1 @@
+"""The study: methods compared fairly on a workload, with records, tables, figures and a report."""
