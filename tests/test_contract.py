@@ -18,6 +18,7 @@ from nets import net_closure
 from quadratic import closure, parameter, quadratic, run, steps
 from torch import Tensor
 from torch.optim import lr_scheduler as schedulers
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import vcsg
 from vcsg import FiniteSumOptimizer
@@ -242,6 +243,41 @@ def test_step_and_state_dict_hooks() -> None:
     optimizer.register_load_state_dict_post_hook(lambda *_: called.append("loaded"))
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert called[-4:] == ["save", "saved", "load", "loaded"]
+
+
+def test_hooks_for_all_optimizers_and_the_profiler_hear_of_steps() -> None:
+    problem, p, called = quadratic(), parameter(), []
+    optimizer = vcsg.SVRG([p], n=60, L=1.0)
+    handles = [
+        register_optimizer_step_pre_hook(lambda *_: called.append("before")),
+        register_optimizer_step_post_hook(lambda *_: called.append("after")),
+    ]
+    try:
+        run(problem, optimizer, p, ifo=1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert called == ["before", "after"]
+    with torch.profiler.profile() as profiler:
+        run(problem, optimizer, p, ifo=optimizer.ifo + 1)
+    assert "Optimizer.step#SVRG.step" in {event.key for event in profiler.key_averages()}
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_collected_with_its_optimizer_is_silent() -> None:
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.itself = holder
+    holder.optimizer = vcsg.SVRG([parameter()], n=60, L=1.0)
+    holder.batches = holder.optimizer.batches(quadratic().data, passes=9)
+    p = holder.optimizer.param_groups[0]["params"][0]
+    while holder.optimizer.phase.kind != "inner":
+        holder.optimizer.step(closure(p, next(holder.batches)))
+    next(holder.batches)
+    del holder
+    gc.collect()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import torch
 from quadratic import Quadratic, closure, parameter, quadratic, run, steps, subsets
 
 import vcsg
-from vcsg import FiniteSumOptimizer
-from vcsg.weights import Constant
+from vcsg import FiniteSumOptimizer, weights
+from vcsg.weights import Constant, Weights
 
 METHODS = sorted(vcsg.methods())
 
@@ -319,3 +319,21 @@ def test_state_dict_round_trip_at_every_step_of_two_epochs(name: str, options: d
         assert same(saved(resumed), next_state)
     resumed.load_output()
     assert torch.equal(q, output)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (700, 300), (1, 90_000)])
+@pytest.mark.parametrize("test", sorted(weights.TESTS))
+def test_a_test_chooses_between_its_two_triples(test: str, shape: tuple[int, ...]) -> None:
+    """v against the formula written out, for tensors that are combined whole and in pieces."""
+    generator = torch.Generator().manual_seed(3)
+    x, y, m = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    rule = weights.Tested(test, weights.weighted(0.3), Weights(0.5, -0.5, 0.5))
+    holds = {
+        "norm": x.square().sum() < y.square().sum(),
+        "lemma": y.square().sum() >= 1.4 * (x * y).sum(),
+        "elementwise": x < y,
+    }[test]
+    expected = torch.where(holds, 0.7 * x - 0.3 * y + 0.3 * m, 0.5 * x - 0.5 * y + 0.5 * m)
+    v = x.clone()
+    rule.combine([v], [y.clone()], [m])
+    torch.testing.assert_close(v, expected, rtol=0, atol=1e-14)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from operator import is_not
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from vcsg.sampling import seeded
+from vcsg.sampling import Randomness
 from vcsg.vectors import HALF, add, all_finite, copy_to
 
 Closure = Callable[[], Any]
@@ -34,6 +35,11 @@ class Eager:
     def attach(self, optimizer: Optimizer) -> None:
         """Belong to this optimizer. The reference is weak: a cycle would keep its tensors until a collection."""
         self._owner = weakref.ref(optimizer)
+        self.params: list[Tensor] = []
+        """Those that require a gradient, as of the last `refresh`."""
+        self.randomness = Randomness()
+        self._vectors: dict[str, list[Tensor]] = {}
+        self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"buffers": self.buffers}
@@ -45,23 +51,36 @@ class Eager:
         return optimizer
 
     @property
+    def gone(self) -> bool:
+        """Whether the optimizer is no more: what still runs is the clean-up of its loop."""
+        return self._owner() is None
+
+    @property
     def groups(self) -> list[dict[str, Any]]:
         return self._optimizer.param_groups
 
-    @property
-    def params(self) -> list[Tensor]:
-        return [p for group in self.groups for p in group["params"] if p.requires_grad]
+    def refresh(self) -> None:
+        """See whether parameters were added, frozen or thawed since. Looked up at every use, they would cost more."""
+        params = [p for group in self.groups for p in group["params"] if p.requires_grad]
+        if len(params) != len(self.params) or any(map(is_not, params, self.params)):
+            self.params, self.randomness = params, Randomness(params)
+            self._vectors.clear()
+
+    def forget(self) -> None:
+        """The optimizer's state was replaced."""
+        self._vectors.clear()
 
     def vector(self, name: str) -> list[Tensor]:
         """The tensors of that name, one per parameter, made on first use: means zero, the others equal to x."""
-        state = self._optimizer.state
-        vector = []
-        for p in self.params:
-            held = state[p]
-            if name not in held:
-                held[name] = torch.zeros_like(p, dtype=_wide(p)) if name.startswith("mean") else p.detach().clone()
-            vector.append(held[name])
-        return vector
+        if name not in self._vectors:
+            self._vectors[name] = [self._held(p, name) for p in self.params]
+        return self._vectors[name]
+
+    def _held(self, p: Tensor, name: str) -> Tensor:
+        held: dict[str, Tensor] = self._optimizer.state[p]
+        if name not in held:
+            held[name] = torch.zeros_like(p, dtype=_wide(p)) if name.startswith("mean") else p.detach().clone()
+        return held[name]
 
     def table_row(self, block: int, blocks: int) -> list[Tensor]:
         """The gradient that the table holds of a block, as views; the table is made on first use."""
@@ -96,24 +115,24 @@ class Eager:
         return all_finite(self.params)
 
     def evaluate(self, closure: Closure, seed: int) -> tuple[Any, list[Tensor]]:
-        """The loss of the closure and the gradient of f where the parameters are, the randomness seeded."""
+        """The loss of the closure and the gradient of f where the parameters are; in a context of `randomness`."""
         params = self.params
         for p in params:
             p.grad = None
-        with seeded(seed, params), torch.enable_grad():
+        self.randomness.seed(seed)
+        with torch.enable_grad():
             loss = closure()
-        gradient = []
+        left = []
         for p in params:
-            gradient.append(p.grad)
+            left.append(p.grad)
             p.grad = None
         if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
             raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
-        if all(g is None for g in gradient):
+        gradient = [_dense(p, g) for p, g in zip(params, left, strict=True)]
+        if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
-        if any(g is not None and g.layout != torch.strided for g in gradient):
-            raise TypeError("a gradient is sparse: make the layer with sparse=False, an anchor's mean is dense anyway")
-        return loss, self._regularised([_dense(p, g) for p, g in zip(params, gradient, strict=True)])
+        return loss, self._regularised(gradient)
 
     def _regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
@@ -166,8 +185,11 @@ def _wide(p: Tensor) -> torch.dtype:
 
 
 def _dense(p: Tensor, gradient: Tensor | None) -> Tensor:
+    """A gradient as it is kept: strided, zero where there is none, and wide."""
     if gradient is None:
         return torch.zeros_like(p, dtype=_wide(p))
+    if gradient.layout is not torch.strided:
+        raise TypeError("a gradient is sparse: make the layer with sparse=False, an anchor's mean is dense anyway")
     return gradient.float() if gradient.dtype in HALF else gradient
 
 

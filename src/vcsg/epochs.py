@@ -22,7 +22,7 @@ from vcsg.run import Record, Run, Watch
 from vcsg.sampling import Kind, Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.vectors import all_finite, copy_to, norm2, scale
+from vcsg.vectors import all_finite, copy_to, norm, scale
 from vcsg.weights import Rule
 
 logger = logging.getLogger("vcsg")
@@ -67,9 +67,11 @@ class Epochs:
 
     def resume(self, run: Run, unit: float) -> None:
         """Go on from a loaded state."""
+        self.eager.forget()
         self.run, self.unit, self.seed, self.record = run, unit, run.phase.seed, None
 
     def check_table(self) -> None:
+        self.eager.refresh()
         numbers = sum(p.numel() for p in self.eager.params)
         needed = self._blocks() * sum(p.numel() * p.element_size() for p in self.eager.params)
         if needed > self.method.table > 0:
@@ -83,13 +85,15 @@ class Epochs:
     # --- one step
 
     def step(self, closure: Closure) -> Any:
-        match self.run.phase.kind:
-            case "anchor":
-                loss = self._anchor_step(closure)
-            case "smoothness":
-                loss = self._smoothness_step(closure)
-            case "inner":
-                loss = self._inner_step(closure)
+        self.eager.refresh()
+        with self.eager.randomness:
+            match self.run.phase.kind:
+                case "anchor":
+                    loss = self._anchor_step(closure)
+                case "smoothness":
+                    loss = self._smoothness_step(closure)
+                case "inner":
+                    loss = self._inner_step(closure)
         self.run.steps += 1
         return loss
 
@@ -114,11 +118,8 @@ class Epochs:
         run = self.run
         if not math.isfinite(loss):
             return f"the loss is {loss}"
-        if run.position == 0:
-            if not all_finite(gradient):
-                return "the gradient is not finite"
-            for m in self.eager.vector("mean"):
-                m.zero_()
+        if run.position == 0 and not all_finite(gradient):  # before anything is made for it
+            return "the gradient is not finite"
         if self.method.table:
             copy_to(self.eager.table_row(run.phase.block(run.position), run.phase.blocks), gradient)
         finite = run.anchor_sum.add(self._batch_size(), loss, gradient, self.eager.vector("mean"))
@@ -286,9 +287,9 @@ class Epochs:
     def _descend(self, v: list[Tensor]) -> None:
         """x ← x − ηv, v clipped first where that is asked for."""
         if self.settings.clip_norm is not None:
-            norm = math.sqrt(norm2(v).item())
-            if norm > self.settings.clip_norm:
-                scale(v, self.settings.clip_norm / norm)
+            length = norm(v).item()
+            if length > self.settings.clip_norm:
+                scale(v, self.settings.clip_norm / length)
         self.eager.descend(v, self._step_size)
 
     def _end_epoch(self) -> None:
@@ -363,6 +364,9 @@ class Epochs:
 
     def settle(self) -> None:
         """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        if self.eager.gone:
+            return
+        self.eager.refresh()
         if self.run.good_epoch and not self.eager.finite:
             self._roll_back("the last step is not finite")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -118,25 +119,33 @@ def _part(k: int, count: int, total: int) -> slice:
     return slice(k * total // count, (k + 1) * total // count)
 
 
-class seeded:
-    """A context with torch's CPU generator, and those of the `tensors`' CUDA devices, at `seed`; then put back.
+class Randomness:
+    """torch's CPU generator and those of the `tensors`' CUDA devices: seeded at will in a context, then put back."""
 
-    Evaluating twice under one seed gives dropout the same mask twice.
-    """
-
-    def __init__(self, seed: int, tensors: Iterable[Tensor] = ()) -> None:
-        self._seed = seed
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         indices = {t.device.index for t in tensors if t.is_cuda}
         self._generators = [torch.default_generator, *(torch.cuda.default_generators[i] for i in indices)]
 
+    def seed(self, seed: int) -> None:
+        """Evaluating twice under one seed gives dropout the same mask twice."""
+        for generator in self._generators:
+            generator.manual_seed(seed)
+
     def __enter__(self) -> None:
         self._states = [g.get_state() for g in self._generators]
-        for generator in self._generators:
-            generator.manual_seed(self._seed)
 
     def __exit__(self, *_: object) -> None:
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.set_state(state)
+
+
+@contextmanager
+def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
+    """A context with the generators of `Randomness` at `seed`."""
+    randomness = Randomness(tensors)
+    with randomness:
+        randomness.seed(seed)
+        yield
 
 
 class PhaseSampler(Sampler[list[int]]):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, add, copy_to, norm2, scale
+from vcsg.vectors import Tensors, add, copy_to, norm, scale
 
 DRAWS = 5
 """The most mini-batches whose curvature is measured; their median is L."""
@@ -41,7 +41,7 @@ def curvature(gradient: Callable[[], list[Tensor]], point: Tensors, centre: Tens
     displacement of `point`, so the only memory is one gradient.
     """
     # The error of a central difference is least near (machine epsilon)^(1/3), relative to the scale of x.
-    width = math.cbrt(torch.finfo(point[0].dtype).eps) * (1 + math.sqrt(norm2(centre).item()))
+    width = math.cbrt(torch.finfo(point[0].dtype).eps) * (1 + norm(centre).item())
     direction = _random_direction(point, seed)
     value = 0.0
     try:
@@ -53,7 +53,7 @@ def curvature(gradient: Callable[[], list[Tensor]], point: Tensors, centre: Tens
             add(point, centre, 2)
             direction = plus
             add(direction, gradient(), -1)
-            value = math.sqrt(norm2(direction).item()) / (2 * width)
+            value = norm(direction).item() / (2 * width)
             if value == 0 or not math.isfinite(value):
                 return value
         return value
@@ -68,6 +68,6 @@ def _random_direction(like: Tensors, seed: int) -> list[Tensor]:
 
 def _displace(point: Tensors, centre: Tensors, direction: Tensors, width: float) -> None:
     """point ← centre + width · direction/‖direction‖; `direction` is used up."""
-    scale(direction, width / math.sqrt(norm2(direction).item()))
+    scale(direction, width / norm(direction).item())
     copy_to(point, centre)
     add(point, direction)

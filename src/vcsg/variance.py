@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, add, norm2
+from vcsg.vectors import Tensors, add, copy_to, norm2
 
 MIN_CHUNKS = 8
 """The fewest chunks of an anchor (fewer only where B is smaller), so that s² has at least 7 degrees of freedom."""
@@ -47,16 +47,20 @@ class AnchorSum:
     """The same of the losses."""
 
     def add(self, size: int, loss: float, gradient: Tensors, mean: Tensors) -> bool:
-        """Take in one chunk: `mean` is updated in place, `gradient` (g_k) is used up.
+        """Take in one chunk: `mean` is updated in place, by the first chunk set; `gradient` (g_k) is used up.
 
         Returns whether the gradient is finite; one that is not is not taken in.
         """
         before, after = self.samples, self.samples + size
-        add(gradient, mean, -1)
+        if before:
+            add(gradient, mean, -1)
         deviation = norm2(gradient).item()
         if not math.isfinite(deviation):
             return False
-        add(mean, gradient, size / after)
+        if before:
+            add(mean, gradient, size / after)
+        else:
+            copy_to(mean, gradient)
         self.spread += size * before / after * deviation
         self.loss_spread += size * before / after * (loss - self.loss) ** 2
         self.loss += (loss - self.loss) * size / after

@@ -5,8 +5,7 @@ The operations in place go tensor by tensor or, as torch's own optimizers do by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 import torch
@@ -18,14 +17,17 @@ HALF = (torch.float16, torch.bfloat16)
 _FOREACH = ContextVar("foreach", default=True)
 
 
-@contextmanager
-def foreach(on: bool) -> Iterator[None]:
+class foreach:
     """A context in which the operations below use torch's multi-tensor calls, or do without."""
-    token = _FOREACH.set(on)
-    try:
-        yield
-    finally:
-        _FOREACH.reset(token)
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    def __enter__(self) -> None:
+        self._token = _FOREACH.set(self._on)
+
+    def __exit__(self, *_: object) -> None:
+        _FOREACH.reset(self._token)
 
 
 def copy_to(target: Tensors, source: Tensors) -> None:
@@ -55,15 +57,41 @@ def add(target: Tensors, other: Tensors, factor: float = 1.0) -> None:
             t.add_(o, alpha=factor)
 
 
-def norm2(vector: Tensors) -> Tensor:
-    """‖v‖² as a 0-dim float64 tensor; half-precision tensors are measured in float32."""
-    half = any(t.dtype in HALF for t in vector)
-    dtype = torch.float32 if half else None
+def add_to(target: Tensors, other: Tensors, factor: float = 1.0) -> None:
+    """target ← other + factor·target."""
+    for t, o in zip(target, other, strict=True):
+        torch.add(o, t, alpha=factor, out=t)
+
+
+def lerp(target: Tensors, other: Tensors, share: float) -> None:
+    """target ← (1 − share)·target + share·other."""
     if _FOREACH.get():
-        norms: Tensors = torch._foreach_norm(list(vector), 2, dtype)
+        torch._foreach_lerp_(list(target), list(other), share)
     else:
-        norms = [torch.linalg.vector_norm(t, dtype=dtype) for t in vector]
-    return _gather(norms).square().sum()
+        for t, o in zip(target, other, strict=True):
+            t.lerp_(o, share)
+
+
+def norms(*vectors: Tensors) -> Tensor:
+    """The norm of each vector, of as many tensors, in float64; half-precision tensors are measured in float32."""
+    tensors = [t for vector in vectors for t in vector]
+    dtype = torch.float32 if any(t.dtype in HALF for t in tensors) else None
+    if _FOREACH.get():
+        parts: Tensors = torch._foreach_norm(tensors, 2, dtype)
+    else:
+        parts = [torch.linalg.vector_norm(t, dtype=dtype) for t in tensors]
+    found: Tensor = torch.linalg.vector_norm(_gather(parts).view(len(vectors), -1), dim=1)
+    return found
+
+
+def norm(vector: Tensors) -> Tensor:
+    """‖v‖ as a 0-dim tensor."""
+    return norms(vector)[0]
+
+
+def norm2(vector: Tensors) -> Tensor:
+    """‖v‖² as a 0-dim tensor."""
+    return norm(vector).square()
 
 
 def dot(left: Tensors, right: Tensors) -> Tensor:
