@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ORDER = [
+    "files",
     "vectors",
     "weights",
     "schedules",
@@ -22,10 +23,18 @@ ORDER = [
     "presets",
     "training",
     "workloads",
+    "study",
+    "cli",
+    "__main__",
 ]
 CORE = {"torch", "numpy", "vcsg"}
-EXTRAS = {"training": {"matplotlib", "rich"}}
-"""Imported where they are used alone; test_training.py runs without them."""
+EXTRAS = {
+    "training": {"matplotlib", "rich"},
+    "workloads": {"PIL", "pooch"},
+    "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "cli.py": {"typer"},
+}
+"""What else a part needs. `training`, `workloads`, figures and report import theirs where they are used alone."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 
 

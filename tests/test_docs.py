@@ -144,13 +144,6 @@ def test_readme_names_make_targets_that_exist() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
-def test_makefile_demo_runs_the_demo() -> None:
-    recipe = (ROOT / "Makefile").read_text().split("\ndemo:", 1)[1].split("\n\n")[0]
-    script = re.search(r"\S+\.py", recipe)
-    assert script
-    assert (ROOT / script[0]).is_file()
-
-
 def slug(heading: str) -> str:
     """The anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
