@@ -9,6 +9,7 @@ import pytest
 
 ORDER = [
     "files",
+    "names",
     "vectors",
     "weights",
     "schedules",

@@ -377,7 +377,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "config": (f"run {PROBLEM} --config none.toml", 2, "--config none.toml: No such file"),
     "budget": (f"run {PROBLEM} --budget 30", 2, "budget '30': write 30passes, 120s or 500000ifo"),
     "seeds": (f"compare {PROBLEM} --seeds x", 2, "seeds 'x': give how many, such as 3, or which"),
-    "target": (f"compare {PROBLEM} --target tset-error=1", 2, "no metric 'tset-error'.*did you mean test-error"),
+    "target": (f"compare {PROBLEM} --target tset-error=1", 2, "no metric 'tset-error'.*did you mean 'test-error'"),
     "jobs": (f"compare {PROBLEM} --jobs 0", 2, "jobs = 0: give a whole number, at least 1"),
     "device": (f"run {PROBLEM} --device gpu", 2, "device 'gpu': give cpu, cuda"),
     "report": ("report nowhere", 1, "nowhere is no folder: give one that `vcsg run` or `vcsg compare` wrote"),

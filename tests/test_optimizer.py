@@ -264,7 +264,7 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("vcsg", {"comparison": "size"}, "comparison = 'size': choose one of norm, lemma, elementwise, never"),
     ("vcsg", {"first_epoch": "no"}, "first_epoch = 'no': give True or False"),
     ("vcsg", {"epsilon": 0.1}, "vcsg has no option 'epsilon': did you mean 'eps'"),
-    ("gd", {"b": 3}, "gd has no option 'b': it takes none"),
+    ("gd", {"b": 3}, "gd has no option 'b': there are none"),
     ("vscg", {}, "no method 'vscg': did you mean 'vcsg'"),
 ]
 

@@ -50,7 +50,7 @@ class TestTarget:
         ("text", "words"),
         [
             ("test-error", "has no value: write METRIC=VALUE"),
-            ("test-eror=0.1", "no metric 'test-eror' .* did you mean test-error"),
+            ("test-eror=0.1", "no metric 'test-eror' .* did you mean 'test-error'"),
             ("speed=3", "There are train-loss, test-loss, test-error, test-error-top5, grad-norm2"),
             ("test-error=low", "'low' in target .* is no finite number"),
             ("test-error=nan", "'nan' in target .* is no finite number"),

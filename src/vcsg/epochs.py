@@ -18,7 +18,7 @@ from torch import Tensor
 from vcsg import smoothness
 from vcsg.eager import Closure, Eager
 from vcsg.family import Method
-from vcsg.run import Record, Run, Watch
+from vcsg.run import Diverged, Record, Run, Watch
 from vcsg.sampling import Kind, Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.variance import MIN_CHUNKS, AnchorSum, chunks
@@ -355,7 +355,7 @@ class Epochs:
         run.L = 2 * (run.L or 0.0)
         self.begin_epoch()
         if run.rollbacks > MAX_ROLLBACKS:
-            raise RuntimeError(
+            raise Diverged(
                 f"gave up after {MAX_ROLLBACKS} roll-backs to epoch {run.epoch}: {reason} (with L = {tried:.3g}). "
                 "The model is at the last good point. Give a larger L= or a smaller lr=, or look for samples with "
                 "an extreme loss"

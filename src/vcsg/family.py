@@ -6,7 +6,6 @@ and the shared tests check it. "l." is a line of the paper's source; docs/paper.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, TypeVar
 
+from vcsg.names import nearest
 from vcsg.schedules import (
     Bounded,
     Given,
@@ -83,38 +83,37 @@ Factory = TypeVar("Factory", bound=Callable[..., Method])
 _REGISTRY: dict[str, Callable[..., Method]] = {}
 
 
-def register(factory: Factory) -> Factory:
+def register(function: Factory) -> Factory:
     """Make a function returning a `Method` known by its name, with dashes for underscores."""
-    _REGISTRY[factory.__name__.replace("_", "-")] = factory
-    return factory
+    _REGISTRY[function.__name__.replace("_", "-")] = function
+    return function
 
 
 def methods() -> dict[str, Method]:
     """Every registered method by name, with its default options."""
-    return {name: factory() for name, factory in _REGISTRY.items()}
+    return {name: function() for name, function in _REGISTRY.items()}
+
+
+def factory(name: str) -> Callable[..., Method]:
+    """The function that makes the registered method `name`; its parameters are the method's options."""
+    if name not in _REGISTRY:
+        raise ValueError(f"no method {name!r}: {nearest(name, _REGISTRY)}")
+    return _REGISTRY[name]
 
 
 def make(name: str, **options: object) -> Method:
     """The registered method `name` with the given options."""
-    if name not in _REGISTRY:
-        raise ValueError(f"no method {name!r}: {_nearest(name, list(_REGISTRY))}")
-    return build(_REGISTRY[name], options)
+    return build(factory(name), options)
 
 
-def build(factory: Callable[..., Method], options: Mapping[str, object]) -> Method:
-    """factory(**options), where an unknown option names the nearest known one."""
-    known = list(inspect.signature(factory).parameters)
+def build(function: Callable[..., Method], options: Mapping[str, object]) -> Method:
+    """function(**options), where an unknown option names the nearest known one."""
+    known = list(inspect.signature(function).parameters)
     for option in options:
         if option not in known:
-            name = factory.__name__.replace("_", "-")
-            raise TypeError(f"{name} has no option {option!r}: {_nearest(option, known)}")
-    return factory(**options)
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    listing = f"it takes {', '.join(known)}" if known else "it takes none"
-    return f"did you mean {close[0]!r}? ({listing})" if close else listing
+            name = function.__name__.replace("_", "-")
+            raise TypeError(f"{name} has no option {option!r}: {nearest(option, known)}")
+    return function(**options)
 
 
 @register

@@ -21,6 +21,10 @@ STEP_LOSS_GROWTH = 1000.0
 """In place of both where the losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
 
 
+class Diverged(RuntimeError):
+    """A run gave up: whatever the step size, it came back to what is not finite or far too large."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One epoch, told when its anchor is done and its plan is made (for a method without anchor, at its start)."""

@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 
 from vcsg import family
+from vcsg.names import nearest
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run import Record
 from vcsg.study.baselines import BASELINES
 from vcsg.training.stepper import Stepper
-from vcsg.workloads.datasets import nearest
 
 Options = dict[str, Any]
 
@@ -62,7 +62,7 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
         own = inspect.signature(BASELINES[name]).parameters
         return {key: p for key, p in own.items() if key not in ("params", "n", "seed")}
     common = inspect.signature(FiniteSumOptimizer.__init__).parameters
-    return dict(inspect.signature(family._REGISTRY[name]).parameters) | {key: common[key] for key in COMMON}
+    return dict(inspect.signature(family.factory(name)).parameters) | {key: common[key] for key in COMMON}
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcsg import family
+from vcsg.names import nearest
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES, momentum_step
 from vcsg.study.methods import Options
 from vcsg.study.settings import Settings
-from vcsg.workloads.datasets import nearest
 
 PROTOCOLS = ("default", "paper", "tuned")
 PAPER = {"svrg": "paper-svrg", "sgd": "paper-sgd"}

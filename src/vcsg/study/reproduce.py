@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcsg import workloads
+from vcsg.names import nearest
 from vcsg.study.compare import make_study
 from vcsg.study.plan import Study
 from vcsg.study.summary import Target
 from vcsg.workloads.claims import CLAIMS
-from vcsg.workloads.datasets import nearest
 
 PAIRINGS = {
     "mnist": "mnist/lenet-300-100",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import vcsg
 from vcsg import workloads
 from vcsg.files import replacing
-from vcsg.run import Record
+from vcsg.run import Diverged, Record
 from vcsg.sampling import seeded
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES
@@ -192,7 +192,7 @@ def _processor() -> str:
 
 def _diverged(error: Exception) -> bool:
     """Whether the method is to blame: it gave up after its roll-backs, or came to what is not finite."""
-    return isinstance(error, FloatingPointError) or str(error).startswith("gave up after")
+    return isinstance(error, (FloatingPointError, Diverged))
 
 
 def _message(error: Exception) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vcsg.names import nearest
 from vcsg.study import methods
 from vcsg.study.methods import Options
-from vcsg.workloads.datasets import nearest
 
 WORDS = {"true": True, "false": False, "none": None}
 

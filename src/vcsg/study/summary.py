@@ -6,7 +6,6 @@ with fewer than half of its seeds has no median, rather than a flattering one.
 
 from __future__ import annotations
 
-import difflib
 import math
 import statistics
 from collections import Counter
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vcsg.names import nearest
 from vcsg.study.records import RunRecord
 
 METRICS = ("train_loss", "test_loss", "test_error", "test_error_top5", "grad_norm2")
@@ -45,9 +45,8 @@ class Target:
             raise ValueError(f"target {text!r} has no value: write METRIC=VALUE, such as test-error=0.025")
         if metric not in METRICS:
             known = [word.replace("_", "-") for word in METRICS]
-            close = difflib.get_close_matches(metric.replace("_", "-"), known, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"no metric {name.strip()!r} (in target {text!r}): {hint}There are {', '.join(known)}")
+            meant = nearest(metric.replace("_", "-"), known)
+            raise ValueError(f"no metric {name.strip()!r} (in target {text!r}): {meant}")
         try:
             number = float(value)
         except ValueError:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from vcsg.names import nearest
 from vcsg.workloads import cifar10, libsvm, mnist, tiny_imagenet
 from vcsg.workloads.dataset import DataError, DataSet, Device
 from vcsg.workloads.download import download
@@ -89,13 +88,6 @@ def load_data_set(name: str, *, data_dir: Folder = None, device: Device = None) 
     data = wanted.read(fetch(name, data_dir), device)
     _check(wanted, data)
     return data
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that was meant, if one is near, and all of them."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return (f"did you mean {close[0]!r}? " if close else "") + f"There are {', '.join(known)}"
 
 
 def _any_libsvm(name: str, data_dir: Folder) -> Files:

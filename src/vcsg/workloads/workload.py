@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from vcsg.names import nearest
 from vcsg.workloads.claims import CLAIMS, Claim
 from vcsg.workloads.dataset import DataSet, Device
-from vcsg.workloads.datasets import LIBSVM, Folder, data_sets, load_data_set, nearest, source, where
+from vcsg.workloads.datasets import LIBSVM, Folder, data_sets, load_data_set, source, where
 from vcsg.workloads.models import models
 from vcsg.workloads.problems import Problem, problems, unit_rows
 
