@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ORDER = [
+    "files",
     "vectors",
     "weights",
     "schedules",
@@ -17,11 +18,13 @@ ORDER = [
     "sampling",
     "run",
     "eager",
+    "distributed",
     "epochs",
     "optimizer",
     "presets",
     "training",
     "workloads",
+    "study",
 ]
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {"training": {"matplotlib", "rich"}}
