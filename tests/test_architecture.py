@@ -25,10 +25,17 @@ ORDER = [
     "training",
     "workloads",
     "study",
+    "cli",
+    "__main__",
 ]
 CORE = {"torch", "numpy", "vcsg"}
-EXTRAS = {"training": {"matplotlib", "rich"}}
-"""Imported where they are used alone; test_training.py runs without them."""
+EXTRAS = {
+    "training": {"matplotlib", "rich"},
+    "workloads": {"PIL", "pooch"},
+    "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "cli.py": {"typer"},
+}
+"""What else a part needs. `training`, `workloads`, figures and report import theirs where they are used alone."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 
 

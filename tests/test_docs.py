@@ -13,6 +13,7 @@ import torch
 
 import vcsg
 from vcsg import family
+from vcsg.workloads import datasets, models, problems, workload
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,6 +30,16 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+REGISTRIES = [
+    (family, "_REGISTRY"),
+    (datasets, "_SOURCES"),
+    (models, "_MODELS"),
+    (problems, "_FAMILIES"),
+    (workload, "_REGISTERED"),
+]
+"""Where methods and workloads are registered."""
+
+
 @dataclass
 class Page:
     """The python blocks of a page with their first lines, and how far they have run."""
@@ -36,7 +47,7 @@ class Page:
     path: Path
     blocks: list[tuple[int, str]]
     namespace: dict[str, Any] = field(default_factory=dict)
-    registry: dict[str, Any] = field(default_factory=lambda: dict(family._REGISTRY))
+    registries: list[dict[str, Any]] = field(default_factory=lambda: [dict(getattr(*r)) for r in REGISTRIES])
     done: int = 0
 
     def run(self, index: int) -> None:
@@ -84,7 +95,8 @@ def test_example_runs(path: Path, index: int, tmp_path: Path, monkeypatch: pytes
     page = load(path)
     monkeypatch.chdir(tmp_path)
     # What a page registers stays on that page.
-    monkeypatch.setattr(family, "_REGISTRY", page.registry)
+    for (module, attribute), registry in zip(REGISTRIES, page.registries, strict=True):
+        monkeypatch.setattr(module, attribute, registry)
     page.run(index)
 
 
@@ -130,13 +142,6 @@ def test_readme_names_make_targets_that_exist() -> None:
     shell = "\n".join(code for _, code in fences(ROOT / "README.md", "sh"))
     named = set(re.findall(r"^make ([a-z]+)", shell, re.MULTILINE))
     assert {"demo", "test"} <= named <= targets
-
-
-def test_makefile_demo_runs_the_demo() -> None:
-    recipe = (ROOT / "Makefile").read_text().split("\ndemo:", 1)[1].split("\n\n")[0]
-    script = re.search(r"\S+\.py", recipe)
-    assert script
-    assert (ROOT / script[0]).is_file()
 
 
 def slug(heading: str) -> str:

@@ -24,6 +24,10 @@ from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import vcsg
+from vcsg.training.clock import Clock
+from vcsg.training.evaluation import gradient_norm2
+from vcsg.training.loop import next_evaluation
+from vcsg.training.sources import TensorSource
 
 METHODS = sorted(vcsg.methods())
 SOURCE = Path(__file__).parent.parent / "src"
@@ -405,6 +409,54 @@ def run_script(*arguments: str, stderr: int = subprocess.PIPE) -> subprocess.Com
 def test_ctrl_c_with_workers_which_get_it_too() -> None:
     done = run_script("False", "interrupt")
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+# --- the parts of the loop
+
+
+def test_evaluations_are_due_early_and_then_at_equal_distances() -> None:
+    def due(every: float, early: int) -> list[float]:
+        found = [0.0]
+        while found[-1] < 3:
+            found.append(next_evaluation(found[-1], every, early))
+        return found
+
+    assert due(1.0, 0) == [0, 1, 2, 3]
+    assert due(1.0, 3) == [0, 0.125, 0.25, 0.5, 1, 2, 3]
+    assert next_evaluation(0.3, 1.0, 3) == 0.5
+    assert next_evaluation(5.0, math.inf, 3) == math.inf
+
+
+def test_a_clock_runs_from_start_to_stop_and_not_in_pauses() -> None:
+    begun = time.monotonic()
+    clock = Clock(torch.device("cpu"), seconds=100.0)
+    time.sleep(0.02)
+    assert clock.seconds == 100.0
+    clock.start()
+    time.sleep(0.02)
+    with clock.paused():
+        before = clock.seconds
+        time.sleep(0.05)
+        assert clock.seconds == before
+    assert before >= 100.02
+    clock.stop()
+    assert clock.seconds <= 100 + time.monotonic() - begun - 0.07
+    with clock.paused():
+        pass
+    assert clock.seconds == clock.seconds, "it was not started by a pause"
+
+
+def test_the_norm_of_the_gradient_is_that_of_the_whole_and_leaves_no_trace() -> None:
+    """Against one backward pass over all samples; batches of 7 leave a smaller last one."""
+    model, (X, Y) = net(0, nn.Tanh()), samples()
+    model.train()
+    loss = cross_entropy(model(X), Y)
+    expected = sum(float(g.square().sum()) for g in torch.autograd.grad(loss, list(model.parameters())))
+    source = TensorSource("data", (X, Y), torch.device("cpu"))
+    found = gradient_norm2(model, source, 7, lambda batch: cross_entropy(model(batch[0]), batch[1]))
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert all(p.grad is None for p in model.parameters())
+    assert model.training
 
 
 # --- progress

@@ -13,9 +13,21 @@ import pytest
 import torch
 from torch.autograd.functional import hessian
 
-from vcsg.workloads import DataSet, Problem, least_squares, lenet_300_100, mnist_mini, nonconvex_logistic
+from vcsg.workloads import (
+    DataSet,
+    Problem,
+    least_squares,
+    least_squares_on,
+    lenet_300_100,
+    mnist_mini,
+    nonconvex_logistic,
+    nonconvex_logistic_on,
+    robust_regression,
+    robust_regression_on,
+)
+from vcsg.workloads.problems import unit_rows
 
-GENERATORS = [least_squares, nonconvex_logistic]
+GENERATORS = [least_squares, nonconvex_logistic, robust_regression]
 Generate = Callable[[int, int, int], Problem]
 
 
@@ -112,16 +124,88 @@ def test_loss_is_a_mean_over_the_given_rows(generate: Generate) -> None:
         torch.testing.assert_close(torch.stack(single).mean(0), whole, rtol=1e-12, atol=1e-14)
 
 
+def largest_curvature(problem: Problem, i: int, x: torch.Tensor) -> float:
+    """The largest |eigenvalue| of ∇²f_i(x), by autograd."""
+    row, target = problem.rows[i : i + 1], problem.targets[i : i + 1]
+    return torch.linalg.eigvalsh(hessian(lambda v: problem.loss(v, row, target), x)).abs().max().item()
+
+
 @pytest.mark.parametrize("generate", GENERATORS)
-def test_L_is_attained_and_never_exceeded(generate: Generate) -> None:
-    """The largest |eigenvalue| of any ∇²f_i is L at x = 0 and at most L elsewhere."""
+def test_L_is_never_exceeded(generate: Generate) -> None:
     problem = generate(5, 4, 2)
     for scale in (0.0, 0.3, 1.0, 5.0):
-        for row, target in zip(problem.rows.split(1), problem.targets.split(1), strict=True):
-            curvature = hessian(lambda x, a=row, y=target: problem.loss(x, a, y), scale * problem.start)
-            largest = torch.linalg.eigvalsh(curvature).abs().max().item()
-            assert largest <= problem.L * (1 + 1e-12)
-            assert scale > 0 or largest == pytest.approx(problem.L, rel=1e-12)
+        for i in range(problem.n):
+            assert largest_curvature(problem, i, scale * problem.start) <= problem.L * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("generate", [least_squares, nonconvex_logistic])
+def test_L_is_attained_at_0(generate: Generate) -> None:
+    problem = generate(5, 4, 2)
+    for i in range(problem.n):
+        assert largest_curvature(problem, i, 0 * problem.start) == pytest.approx(problem.L, rel=1e-12)
+
+
+def test_L_of_robust_regression_is_attained_where_a_residual_is_0() -> None:
+    problem = robust_regression(5, 4, 2)
+    for i in range(problem.n):
+        fitted = problem.targets[i] * problem.rows[i]
+        assert largest_curvature(problem, i, fitted) == pytest.approx(problem.L, rel=1e-12)
+        # ρ″ = −¼ at r = ±1: the loss is not convex.
+        assert largest_curvature(problem, i, fitted + problem.rows[i]) == pytest.approx(0.25, rel=1e-12)
+
+
+ON = [least_squares_on, nonconvex_logistic_on, robust_regression_on]
+
+
+@pytest.mark.parametrize("on", ON)
+def test_L_of_given_rows_is_that_of_the_longest(on: Callable[..., Problem]) -> None:
+    """Among rows of norms 1, 5 and 2 the second has the largest curvature, which is L; autograd finds it."""
+    rows = torch.tensor([[1.0, 0], [3, -4], [0, 2]], dtype=torch.float64)
+    problem = on(rows, torch.tensor([1.0, -1, 1], dtype=torch.float64))
+    at = rows[1] * problem.targets[1] / 25 if on is robust_regression_on else problem.start
+    assert problem.start.tolist() == [0, 0]
+    assert problem.L == pytest.approx(largest_curvature(problem, 1, at), rel=1e-12)
+    assert largest_curvature(problem, 0, 0 * at) < problem.L
+    assert problem.L == pytest.approx(6.35 if on is nonconvex_logistic_on else 25)
+
+
+@pytest.mark.parametrize(("generate", "on"), list(zip(GENERATORS, ON, strict=True)))
+def test_given_rows_make_the_same_problem(generate: Generate, on: Callable[..., Problem]) -> None:
+    drawn = generate(30, 4, 0)
+    given = on(drawn.rows, drawn.targets)
+    assert given.name == drawn.name
+    assert given.L == pytest.approx(drawn.L, rel=1e-12)
+    assert torch.equal(given.gradient(drawn.start), drawn.gradient(drawn.start))
+    assert full_loss(given, drawn.start) == full_loss(drawn, drawn.start)
+
+
+@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize(
+    ("rows", "targets", "message"),
+    [
+        (torch.ones(3, 2).double(), torch.ones(2).double(), r"rows of shape \(3, 2\) and targets of shape \(2,\)"),
+        (torch.ones(3).double(), torch.ones(3).double(), r"give \(n, d\) and \(n,\)"),
+        (torch.ones(0, 2).double(), torch.ones(0).double(), "n and d at least 1"),
+        (torch.ones(3, 2), torch.ones(3).double(), r"rows are torch.float32: give float64, rows.double\(\)"),
+        (torch.ones(3, 2).double(), torch.ones(3), "targets are torch.float32"),
+    ],
+)
+def test_bad_rows_and_targets(
+    on: Callable[..., Problem], rows: torch.Tensor, targets: torch.Tensor, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        on(rows, targets)
+
+
+def test_labels_that_are_not_signs() -> None:
+    with pytest.raises(ValueError, match=r"targets between 0\.0 and 1\.0 must be −1 or 1"):
+        nonconvex_logistic_on(torch.ones(2, 1).double(), torch.tensor([0.0, 1.0]).double())
+
+
+def test_unit_rows() -> None:
+    rows = unit_rows(torch.tensor([[[3, 4]], [[0, 0]], [[0, -2]]], dtype=torch.float32))
+    assert rows.dtype == torch.float64
+    assert rows.tolist() == [[0.6, 0.8], [0, 0], [0, -1]]
 
 
 def test_L_of_logistic_follows_alpha() -> None:
@@ -141,7 +225,7 @@ def test_draws_depend_on_the_seed_alone(generate: Generate) -> None:
     assert not torch.equal(first.rows, other.rows)
 
 
-@pytest.mark.parametrize(("generate", "multiple"), [(least_squares, -1), (nonconvex_logistic, -2)])
+@pytest.mark.parametrize(("generate", "multiple"), list(zip(GENERATORS, (-1, -2, -1), strict=True)))
 def test_rows_and_start_as_documented(generate: Generate, multiple: int) -> None:
     problem = generate(7, 3, 4)
     rng = np.random.default_rng(4)
@@ -175,6 +259,27 @@ def test_logistic_by_loops() -> None:
     fit = math.fsum(math.log1p(math.exp(-margin)) for margin in margins) / 30
     expected = fit + 0.2 * math.fsum(v**2 / (1 + v**2) for v in x)
     assert full_loss(problem, problem.start) == pytest.approx(expected, rel=1e-12)
+
+
+def test_robust_regression_by_loops() -> None:
+    problem = robust_regression(30, 5, 3)
+    x = problem.start.tolist()
+    residuals = [
+        math.fsum(a * b for a, b in zip(row, x, strict=True)) - y
+        for row, y in zip(problem.rows.tolist(), problem.targets.tolist(), strict=True)
+    ]
+    expected = math.fsum(r**2 / (1 + r**2) / 2 for r in residuals) / 30
+    assert full_loss(problem, problem.start) == pytest.approx(expected, rel=1e-12)
+    assert full_loss(problem, 1e9 * problem.start) == pytest.approx(0.5, rel=1e-9)
+
+
+def test_robust_regression_outliers() -> None:
+    """Of 20,000 targets a share of 0.1·P(|N(0, 100¼)| > 4) = 0.069 is off by more than 4; ½·N(0, 1) never is."""
+    problem = robust_regression(20_000, 4, 5)
+    off = (problem.targets - problem.rows @ -problem.start).abs() > 4
+    share = 0.1 * math.erfc(4 / math.sqrt(2 * 100.25))
+    # Hoeffding: fails with probability ≤ 2·exp(−2·20,000·0.02²) = 2e⁻¹⁶ < 3e-7.
+    assert off.double().mean().item() == pytest.approx(share, abs=0.02)
 
 
 def test_logistic_loss_is_exact_for_large_margins() -> None:

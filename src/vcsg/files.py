@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +39,40 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         new.write_text(text, encoding="utf-8")
 
 
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """A folder for one process alone; another that asks for it is refused. The lock ends with its process."""
+    path = Path(folder) / ".lock"
+    with open(path, "a+", encoding="ascii") as file:
+        try:
+            _lock(file.fileno())
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise BlockingIOError(
+                f"{folder} is in use by process {holder}: wait for it, or give another folder"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _lock(handle: int) -> None:
+    """Without waiting; a kernel releases it when the process is gone, killed or not."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _sync(path: Path) -> None:
+    if sys.platform == "win32" and path.is_dir():
+        return  # which cannot be opened there
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

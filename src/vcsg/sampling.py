@@ -206,8 +206,8 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 class PhaseSampler(Sampler[list[int]]):
     """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
 
-    def __init__(self, remaining: Callable[[], tuple[Phase, int]], share: Share) -> None:
-        self._remaining, self.share = remaining, share
+    def __init__(self, remaining: Callable[[], tuple[Phase, int]], share: Share | None = None) -> None:
+        self._remaining, self.share = remaining, share or Share()
 
     def __iter__(self) -> Iterator[list[int]]:
         phase, position = self._remaining()

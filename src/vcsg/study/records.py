@@ -97,9 +97,8 @@ class RunWriter:
 
     def __init__(self, path: str | os.PathLike[str], record: RunRecord) -> None:
         self._path, self._record = Path(path), record
+        check_free(self._path)
         self._path.mkdir(parents=True, exist_ok=True)
-        if (self._path / "run.json").exists():
-            raise FileExistsError(f"{self._path} holds a run already: give another folder, or remove that one")
         self._head()
 
     def evaluation(self, row: Row) -> None:
@@ -133,6 +132,12 @@ class RunWriter:
             "notes": record.notes,
         }
         write_text(self._path / "run.json", json.dumps(_plain(head), indent=1, allow_nan=False) + "\n")
+
+
+def check_free(path: Path) -> None:
+    """A folder has room for one run."""
+    if (path / "run.json").exists():
+        raise FileExistsError(f"{path} holds a run already: give another folder, or remove that one")
 
 
 def epoch_row(record: Record) -> Row:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.sampling import PhaseSampler
 from vcsg.training.task import Task, pair
 
 
@@ -27,7 +27,7 @@ class TensorSource:
         if min(lengths) != max(lengths) or self.n == 0:
             raise ValueError(f"the tensors of {role} hold {lengths} samples: give equal numbers, at least 1")
 
-    def draws(self, optimizer: FiniteSumOptimizer) -> Any:
+    def draws(self, sampler: PhaseSampler) -> Any:
         return self._tensors
 
     def batch(self, drawn: Any) -> Any:
@@ -57,8 +57,8 @@ class DatasetSource:
             "pin_memory": device.type == "cuda",
         }
 
-    def draws(self, optimizer: FiniteSumOptimizer) -> Any:
-        return DataLoader(self._dataset, batch_sampler=optimizer.sampler, **self._options)
+    def draws(self, sampler: PhaseSampler) -> Any:
+        return DataLoader(self._dataset, batch_sampler=sampler, **self._options)
 
     def batch(self, drawn: Any) -> Any:
         return _move(drawn, self._device)

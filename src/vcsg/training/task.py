@@ -34,6 +34,10 @@ class Task:
         outputs = self.model(inputs)
         return scalar(self.loss(outputs, targets)), outputs, targets
 
+    def value(self, batch: Any) -> Tensor:
+        """The mean loss of a batch."""
+        return self.evaluate(batch)[0]
+
     def measure(self, batch: Any) -> dict[str, float]:
         """The mean loss of a batch of test samples, the error for classification, and the metrics."""
         value, outputs, targets = self.evaluate(batch)

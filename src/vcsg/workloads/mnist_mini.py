@@ -5,53 +5,25 @@ Results quoted for "MNIST" need all 60,000: this set is named `mnist-mini` so th
 Its origin and terms stand in `mnist_mini.txt` beside it.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
 from importlib.resources import files
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-MEAN, STD = 0.1307, 0.3081
-"""Mean and standard deviation of all pixels of the 60,000 training images, scaled to [0, 1]."""
+from vcsg.workloads.dataset import Bytes, DataSet, Device, image_set
+from vcsg.workloads.mnist import MEAN, STD
 
 
-@dataclass(frozen=True, eq=False)
-class DataSet:
-    """A classification data set in memory; `train` and `test` are (inputs, labels)."""
-
-    name: str
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-    classes: int
-
-
-def mnist_mini(device: torch.device | str | None = None) -> DataSet:
+def mnist_mini(device: Device = None) -> DataSet:
     """The first 10,000 training and 2,000 test images of MNIST, in their original order.
 
     Images are float32 of shape (N, 1, 28, 28), standardised to (x/255 − 0.1307)/0.3081; labels are int64.
     """
-    raw = _arrays()
-    return DataSet(
-        name="mnist-mini",
-        train=(_images(raw["train_images"], device), _labels(raw["train_labels"], device)),
-        test=(_images(raw["test_images"], device), _labels(raw["test_labels"], device)),
-        classes=10,
-    )
+    return image_set("mnist-mini", _arrays(), 10, MEAN, STD, device)
 
 
-def _arrays() -> dict[str, NDArray[np.uint8]]:
+def _arrays() -> dict[str, Bytes]:
     path = files(__package__).joinpath("mnist_mini.npz")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return dict(arrays)
-
-
-def _images(pixels: NDArray[np.uint8], device: torch.device | str | None) -> Tensor:
-    # Moved as bytes and widened there: a quarter of the transfer.
-    images = torch.from_numpy(pixels).to(device).unsqueeze(1).float()
-    return images.div_(255).sub_(MEAN).div_(STD)
-
-
-def _labels(digits: NDArray[np.uint8], device: torch.device | str | None) -> Tensor:
-    return torch.from_numpy(digits).to(device).long()

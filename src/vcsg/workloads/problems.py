@@ -1,17 +1,17 @@
 """Analytic finite sums f(x) = (1/n) Σ f_i(x), in float64, whose gradient and Lipschitz constant L are known.
 
 L is that of every single ∇f_i, as the analysis of variance-reduced methods assumes, and not only that of ∇f.
-With rows of unit norm it follows from the scalar loss alone, whatever the data drawn.
+It follows from the curvature of the scalar loss and the longest row alone; drawn rows have unit norm.
 
 A problem is data: a loss and its gradient, both means over the rows they are given, and the rows to apply
-them to. Another problem is one more such pair and one more function that draws targets.
+them to. Each is made in two ways: `least_squares_on` takes rows and targets, `least_squares` draws them.
 
 All draws come from one `numpy.random.default_rng(seed)`, in this order: rows, the planted w, the targets.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -64,43 +64,133 @@ class Problem:
         return float(self.gradient(x).square().sum())
 
 
+def least_squares_on(rows: Tensor, targets: Tensor) -> Problem:
+    """Linear regression: f_i(x) = ½(a_i·x − y_i)², so ∇²f_i = a_i a_iᵀ and L = max ‖a_i‖². The start is 0."""
+    return _on("least squares", rows, targets, 1.0, _squared_loss, _squared_gradient)
+
+
 def least_squares(n: int, d: int, seed: int) -> Problem:
-    """Linear regression: f_i(x) = ½(a_i·x − y_i)², so ∇²f_i = a_i a_iᵀ and L = ‖a_i‖² = 1.
+    """`least_squares_on` n drawn rows of unit norm: L = 1.
 
     Targets are y = Aw + ½·N(0, 1); the start is −w, on the far side of the solution.
     """
     rng, rows, w = _draw(n, d, seed)
     targets = rows @ w + 0.5 * rng.standard_normal(n)
-    return Problem(
-        name="least squares",
-        rows=torch.from_numpy(rows),
-        targets=torch.from_numpy(targets),
-        start=torch.from_numpy(-w),
-        L=1.0,
-        loss=_squared_loss,
-        loss_gradient=_squared_gradient,
-    )
+    return _planted(least_squares_on(torch.from_numpy(rows), torch.from_numpy(targets)), -w, L=1.0)
 
 
-def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> Problem:
+def nonconvex_logistic_on(rows: Tensor, targets: Tensor, alpha: float = 0.05) -> Problem:
     """Logistic regression, bounded regulariser: f_i(x) = log(1 + exp(−y_i a_i·x)) + α Σ_k x_k²/(1 + x_k²).
 
-    The logistic loss has curvature between 0 and ¼ and the regulariser between −α/2 and 2α, both largest at
-    x = 0: hence L = ¼ + 2α. Labels in {−1, 1} have P(y = 1) = σ(3 a·w), then each is flipped with probability
-    0.1; the start is −2w.
+    Targets are −1 or 1, and the start is 0. The logistic loss has curvature between 0 and ¼‖a_i‖² and the regulariser
+    between −α/2 and 2α, both largest at x = 0: hence L = ¼·max ‖a_i‖² + 2α.
     """
     if not (alpha >= 0 and math.isfinite(alpha)):
         raise ValueError(f"alpha = {alpha} must be finite and ≥ 0; 0 gives the convex problem")
+    if not bool((targets.abs() == 1).all()):
+        raise ValueError(f"targets between {targets.min()} and {targets.max()} must be −1 or 1: map the labels first")
+    loss, gradient = partial(_logistic_loss, alpha=alpha), partial(_logistic_gradient, alpha=alpha)
+    return _on("nonconvex logistic", rows, targets, 0.25, loss, gradient, regulariser=2 * alpha)
+
+
+def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> Problem:
+    """`nonconvex_logistic_on` n drawn rows of unit norm: L = ¼ + 2α.
+
+    Labels in {−1, 1} have P(y = 1) = σ(3 a·w), then each is flipped with probability 0.1; the start is −2w.
+    """
     rng, rows, w = _draw(n, d, seed)
-    return Problem(
-        name="nonconvex logistic",
-        rows=torch.from_numpy(rows),
-        targets=torch.from_numpy(_labels(3 * rows @ w, rng)),
-        start=torch.from_numpy(-2 * w),
-        L=0.25 + 2 * alpha,
-        loss=partial(_logistic_loss, alpha=alpha),
-        loss_gradient=partial(_logistic_gradient, alpha=alpha),
-    )
+    targets = torch.from_numpy(_labels(3 * rows @ w, rng))
+    problem = nonconvex_logistic_on(torch.from_numpy(rows), targets, alpha)
+    return _planted(problem, -2 * w, L=0.25 + 2 * alpha)
+
+
+def robust_regression_on(rows: Tensor, targets: Tensor) -> Problem:
+    """Regression that outliers cannot pull far: f_i(x) = ρ(a_i·x − y_i) with ρ(r) = ½ r²/(1 + r²). The start is 0.
+
+    The loss of Geman and McClure. It is bounded by ½ and not convex: ρ″(r) = (1 − 3r²)/(1 + r²)³ lies between
+    −¼, at r = ±1, and 1, at r = 0: hence L = max ‖a_i‖².
+
+    References:
+        Geman, McClure, "Bayesian image analysis: an application to single photon emission tomography", 1985.
+    """
+    return _on("robust regression", rows, targets, 1.0, _robust_loss, _robust_gradient)
+
+
+def robust_regression(n: int, d: int, seed: int) -> Problem:
+    """`robust_regression_on` n drawn rows of unit norm: L = 1.
+
+    Targets are y = Aw + ½·N(0, 1), and one in ten, drawn at random, is off by a further 10·N(0, 1); the start is −w.
+    """
+    rng, rows, w = _draw(n, d, seed)
+    targets = rows @ w + 0.5 * rng.standard_normal(n)
+    targets += np.where(rng.random(n) < 0.1, 10 * rng.standard_normal(n), 0.0)
+    return _planted(robust_regression_on(torch.from_numpy(rows), torch.from_numpy(targets)), -w, L=1.0)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A problem by name.
+
+    Attributes:
+        on: (rows, targets) → the problem on them.
+        draw: (n, d, seed) → the problem on drawn ones.
+        classify: the targets are classes, −1 and 1, and the sign of a·x is the prediction.
+    """
+
+    on: Callable[[Tensor, Tensor], Problem]
+    draw: Callable[[int, int, int], Problem]
+    classify: bool = False
+
+
+_FAMILIES = {
+    "least-squares": Family(least_squares_on, least_squares),
+    "nonconvex-logistic": Family(nonconvex_logistic_on, nonconvex_logistic, classify=True),
+    "robust-regression": Family(robust_regression_on, robust_regression),
+}
+
+
+def register_problem(name: str, family: Family) -> None:
+    """Make a problem known by name, for every data set with two classes or real targets."""
+    _FAMILIES[name] = family
+
+
+def problems() -> dict[str, Family]:
+    """Every registered problem by name."""
+    return dict(_FAMILIES)
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """The rows in float64, flat, divided by their norms; a row of zeros stays."""
+    rows = rows.flatten(1).double()
+    norms = rows.norm(dim=1, keepdim=True)
+    return rows / torch.where(norms > 0, norms, 1.0)
+
+
+def _on(
+    name: str,
+    rows: Tensor,
+    targets: Tensor,
+    curvature: float,
+    loss: RowMean,
+    gradient: RowMean,
+    regulariser: float = 0.0,
+) -> Problem:
+    """A problem whose scalar loss has |second derivative| ≤ `curvature`, and whose regulariser adds its own to L."""
+    if rows.ndim != 2 or targets.shape != rows.shape[:1] or not rows.numel():
+        raise ValueError(
+            f"rows of shape {tuple(rows.shape)} and targets of shape {tuple(targets.shape)}: "
+            "give (n, d) and (n,), with n and d at least 1"
+        )
+    for part, tensor in (("rows", rows), ("targets", targets)):
+        if tensor.dtype != torch.float64:
+            raise ValueError(f"{part} are {tensor.dtype}: give float64, {part}.double()")
+    L = curvature * float(rows.square().sum(1).max()) + regulariser
+    return Problem(name, rows, targets, rows.new_zeros(rows.shape[1]), L, loss, gradient)
+
+
+def _planted(problem: Problem, start: Array, L: float) -> Problem:
+    """The problem with the start and the L that are known where its rows were drawn."""
+    return replace(problem, start=torch.from_numpy(start), L=L)
 
 
 def _draw(n: int, d: int, seed: int) -> tuple[np.random.Generator, Array, Array]:
@@ -141,3 +231,13 @@ def _logistic_loss(x: Tensor, rows: Tensor, targets: Tensor, *, alpha: float) ->
 def _logistic_gradient(x: Tensor, rows: Tensor, targets: Tensor, *, alpha: float) -> Tensor:
     slopes = -targets * torch.sigmoid(-targets * (rows @ x))
     return rows.T @ slopes / len(rows) + alpha * 2 * x / (1 + x.square()).square()
+
+
+def _robust_loss(x: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
+    squares = (rows @ x - targets).square()
+    return 0.5 * (squares / (1 + squares)).mean()
+
+
+def _robust_gradient(x: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
+    residuals = rows @ x - targets
+    return rows.T @ (residuals / (1 + residuals.square()).square()) / len(rows)

@@ -1,0 +1,20 @@
+"""The command `vcsg`, also as `python -m vcsg`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Without the packages of the study there is no command, and the message names them."""
+    try:
+        from vcsg.cli import app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("vcsg"):
+            raise
+        sys.exit(f"vcsg: the command needs {error.name}: pip install 'vcsg[study]'")
+    app(prog_name="vcsg")
+
+
+if __name__ == "__main__":
+    main()

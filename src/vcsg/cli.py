@@ -1,0 +1,335 @@
+"""The command `vcsg`: parses, calls and prints. What it does is in `vcsg.study` and `vcsg.workloads`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import vcsg
+from vcsg import workloads
+from vcsg.study import compare as comparison
+from vcsg.study import methods as known_methods
+from vcsg.study import outcome, reproduce, settings
+from vcsg.study.budgets import Budget
+from vcsg.study.methods import LABELS
+from vcsg.study.plan import Study
+from vcsg.study.search import SHARE, TRIALS
+from vcsg.study.summary import Target
+from vcsg.study.tables import console
+from vcsg.study.workers import Outcome
+from vcsg.workloads import DataError
+from vcsg.workloads.folders import data_folders
+
+app = typer.Typer(
+    help="Variance-reduced optimisation of finite sums: VCSG and its family, run and compared.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(
+    help="The data sets: where they are, and how to get them.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(data_app, name="data")
+
+INTERRUPTED = 130
+STUDY = "study-output"
+
+Workload = Annotated[str, typer.Argument(metavar="WORKLOAD", help="DATASET/MODEL; see `vcsg list workloads`.")]
+BudgetOption = Annotated[str, typer.Option(metavar="30passes|120s|500000ifo", help="What a run may spend.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="[METHOD.]NAME=VALUE", help="An option of a method; repeatable.")
+]
+Config = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options of methods, as with --set.")]
+Every = Annotated[float | None, typer.Option(metavar="PASSES", help="Between evaluations; a 60th of the budget.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or cuda:1.")]
+Threads = Annotated[int, typer.Option(help="Of each run.")]
+DataDir = Annotated[str | None, typer.Option(help="The folder of the data; else VCSG_DATA, then the downloads.")]
+Seeds = Annotated[str, typer.Option(help="How many, from 0 on, or which: 0,5,7.")]
+Targets = Annotated[
+    list[str] | None, typer.Option("--target", metavar="METRIC=VALUE", help="Such as test-error=0.025; repeatable.")
+]
+Trials = Annotated[int, typer.Option(help="Short runs per search for a step size (protocol tuned).")]
+Share = Annotated[float, typer.Option("--trial-share", help="Of the budget, for each of them.")]
+Jobs = Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")]
+Report = Annotated[bool, typer.Option(help="Whether to make figures and an HTML report as well.")]
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if show:
+        print(f"vcsg {vcsg.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    workload: Workload,
+    method: Annotated[str, typer.Option(help="See `vcsg list methods`.")] = "vcsg",
+    seed: Annotated[int, typer.Option(min=0, help="Of the initial weights and of all sampling.")] = 0,
+    budget: BudgetOption = "10passes",
+    out: Annotated[Path, typer.Option(help="The folder for the records and the final weights.")] = Path("run-output"),
+    set_: Set = None,
+    config: Config = None,
+    every: Every = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Run one method on one workload."""
+    with errors():
+        study = comparison.make_study(
+            workload,
+            out,
+            methods=[method],
+            budget=Budget.parse(budget),
+            seeds=[seed],
+            settings=settings.parse(set_ or [], config),
+            every=every,
+            device=device,
+            threads=threads,
+            data_dir=data_dir,
+        )
+        record = comparison.run_alone(study, console(stderr=True))
+        if outcome.any_runs(out):
+            outcome.print_outcome(console(), [out], {})
+        print(f"Records: {out}")
+        _finish(record.status == "interrupted", {record.config.label: record.message} if record.message else {})
+
+
+@app.command()
+def compare(
+    workload: Workload,
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated; PROTOCOL:METHOD for one alone.")
+    ] = "vcsg,scsg,svrg,sgd",
+    budget: BudgetOption = "30passes",
+    seeds: Seeds = "3",
+    target: Targets = None,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="default, paper, tuned; repeatable or with commas.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the study; one that is there goes on.")] = Path(
+        "study-output"
+    ),
+    set_: Set = None,
+    config: Config = None,
+    every: Every = None,
+    trials: Trials = TRIALS,
+    share: Share = SHARE,
+    jobs: Jobs = 1,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
+    report: Report = True,
+) -> None:
+    """Run several methods with several seeds, and compare what they need and where they end."""
+    with errors():
+        study = comparison.make_study(
+            workload,
+            out,
+            methods=_words([methods]),
+            protocols=_words(protocol or ["default"]),
+            budget=Budget.parse(budget),
+            seeds=comparison.parse_seeds(seeds),
+            settings=settings.parse(set_ or [], config),
+            targets=[Target.parse(text) for text in target or []],
+            every=every,
+            trials=trials,
+            share=share,
+            device=device,
+            threads=threads,
+            jobs=jobs,
+            data_dir=data_dir,
+            command=_command(),
+        )
+        found = _conduct(study, report)
+        _finish(found.interrupted, found.failures)
+
+
+@app.command("reproduce")
+def reproduce_paper(
+    data_set: Annotated[
+        list[str] | None, typer.Option(help="mnist, cifar10, tiny-imagenet; all that are there.")
+    ] = None,
+    budget: BudgetOption = reproduce.BUDGET,
+    seeds: Seeds = "3",
+    out: Annotated[Path, typer.Option(help="A study for each data set goes below it.")] = Path("reproduce-output"),
+    every: Every = None,
+    trials: Trials = TRIALS,
+    share: Share = SHARE,
+    jobs: Jobs = 1,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
+    report: Report = True,
+) -> None:
+    """Run the paper's experiments, in its own setting and with tuned step sizes."""
+    with errors():
+        there, missing = reproduce.available(_words(data_set or []), data_dir)
+        for name in missing:
+            print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)
+        failures: dict[str, str] = {name: "its data are not there" for name in missing if data_set}
+        interrupted = False
+        for name in there:
+            study = reproduce.paper_study(
+                name,
+                out / name,
+                budget=Budget.parse(budget),
+                seeds=comparison.parse_seeds(seeds),
+                every=every,
+                trials=trials,
+                share=share,
+                jobs=jobs,
+                threads=threads,
+                device=device,
+                data_dir=data_dir,
+                command=_command(),
+            )
+            found = _conduct(study, report)
+            failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
+            if interrupted := found.interrupted:
+                break
+        if there and report:
+            _make_report([out], out / "report.html")
+        if not there:
+            raise DataError("none of the data sets is there: fetch one, or give --data-dir")
+        _finish(interrupted, failures)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Of runs or studies.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; report.html in the first folder.")] = None,
+    target: Targets = None,
+) -> None:
+    """Make tables, figures and a report from records, wherever and whenever they were written."""
+    with errors():
+        targets = outcome.asked_targets(folders)
+        if target:
+            wanted = [Target.parse(text) for text in target]
+            targets = {run.config.workload: wanted for run in outcome.read_runs(folders)}
+        outcome.print_outcome(console(), folders, targets)
+        _draw(folders[0] if out is None else out.parent, folders, targets)
+        made = outcome.write_report(folders, out or folders[0] / "report.html")
+        print(f"Report: {made}")
+
+
+class Listed(StrEnum):
+    WORKLOADS = "workloads"
+    METHODS = "methods"
+
+
+@app.command("list")
+def list_(
+    what: Annotated[Listed, typer.Argument(help="What to list.")],
+    data_dir: DataDir = None,
+) -> None:
+    """List the workloads or the methods."""
+    if what is Listed.METHODS:
+        for name in known_methods.names():
+            options = ", ".join(known_methods.parameters(name))
+            print(f"{name:<14} {LABELS.get(name, name):<17} {options}")
+        return
+    for listing in workloads.names(data_dir):
+        there = "" if listing.files is not None else f"  download: {listing.download / 1e6:.0f} MB"
+        print(f"{listing.name:<38} n = {listing.n:>7,}  {listing.d:>11,} parameters{there}")
+
+
+@data_app.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(help="Of a data set.")], data_dir: DataDir = None) -> None:
+    """Download a data set, where it is not there."""
+    with errors():
+        for path in workloads.fetch(name, data_dir):
+            print(path)
+
+
+@data_app.command("where")
+def data_where(data_dir: DataDir = None) -> None:
+    """Say where data sets are looked for, and which are there."""
+    print("looked for in:", ", ".join(map(str, data_folders(data_dir))))
+    for name, source in workloads.data_sets().items():
+        files = workloads.where(name, data_dir)
+        place = "in the package" if files == [] else files[0].parent if files else f"not there: vcsg data fetch {name}"
+        print(f"{name:<14} n = {source.n:>7,}  {place}")
+
+
+# --- what commands share
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """What is wrong in one line: status 2 where it is in the call, 1 where it is elsewhere, 130 for Ctrl-C."""
+    try:
+        yield
+    except DataError as error:
+        _fail(str(error), 1)
+    except ValueError as error:
+        _fail(str(error), 2)
+    except (OSError, ModuleNotFoundError) as error:
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"vcsg: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _conduct(study: Study, report: bool) -> Outcome:
+    """The runs, the table, and figures and report of them."""
+    found = comparison.conduct(study, console(stderr=True))
+    found.failures |= outcome.failures(study.folder)
+    if not outcome.any_runs(study.folder):
+        print("No run has come to its first evaluation.")
+        return found
+    targets = {study.workload: list(study.targets)}
+    outcome.print_outcome(console(), [study.folder], targets)
+    print(f"Records: {study.folder}")
+    if report and not found.interrupted:
+        _draw(study.folder, [study.folder], targets)
+        _make_report([study.folder], study.folder / "report.html")
+    return found
+
+
+def _draw(place: Path, folders: Sequence[Path], targets: dict[str, list[Target]]) -> None:
+    try:
+        made = outcome.draw_figures(place, folders, targets)
+    except ModuleNotFoundError as error:
+        print(f"No figures: {error}", file=sys.stderr)
+        return
+    if made:
+        print(f"Figures: {made[0].parent}")
+
+
+def _make_report(folders: Sequence[Path], path: Path) -> None:
+    try:
+        print(f"Report: {outcome.write_report(folders, path)}")
+    except ModuleNotFoundError as error:
+        print(f"No report: {error}", file=sys.stderr)
+
+
+def _finish(interrupted: bool, failures: dict[str, str]) -> None:
+    for name, why in failures.items():
+        print(f"vcsg: {name}: {why}", file=sys.stderr)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _words(texts: Sequence[str]) -> list[str]:
+    """Of lists with commas."""
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
+
+
+def _command() -> str:
+    return shlex.join(["vcsg", *sys.argv[1:]])

@@ -1,0 +1,191 @@
+"""Optimizers from outside the family, as yardsticks: torch's own, with the face that the training loop asks for.
+
+Every pass goes through all samples once, reshuffled, in ⌈n/b⌉ mini-batches of nearly equal size. The order is a
+function of (seed, pass), as all randomness here, so that the place of a run is one integer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+from vcsg.run import Record
+from vcsg.sampling import Phase, PhaseSampler, draw_batch, feed, seeded, stream
+from vcsg.vectors import all_finite
+
+Params = Iterable[Tensor]
+
+
+class Pass(Phase):
+    """All n samples once, in random order."""
+
+    @cached_property
+    def indices(self) -> Tensor:
+        return torch.from_numpy(draw_batch(stream(self.seed, "samples", self.number), self.n, self.n))
+
+
+class Baseline:
+    """A torch optimizer that draws its own mini-batches and counts its gradients; a `Stepper`."""
+
+    record: Record | None = None
+    """It has no epochs to tell of."""
+
+    def __init__(self, optimizer: Optimizer, n: int, b: int, seed: int) -> None:
+        if isinstance(b, bool) or not isinstance(b, int) or b < 1:
+            raise ValueError(f"b = {b!r}: give a whole number, at least 1")
+        self.n, self._optimizer, self._seed = n, optimizer, seed
+        self._count = math.ceil(n / b)
+        self._steps = self._position = 0
+        self._stopping = False
+        self.phase: Phase = self._pass(0)
+        self.sampler = PhaseSampler(lambda: (self.phase, self._position))
+
+    def _pass(self, number: int) -> Pass:
+        return Pass("inner", number, self._count, self.n, self.n, self._seed)
+
+    def _go_to(self, steps: int) -> None:
+        """The state after that many steps, but for the tensors."""
+        self._steps = steps
+        number, self._position = divmod(steps, self._count)
+        if number != self.phase.number:
+            self.phase = self._pass(number)
+
+    @property
+    def ifo(self) -> int:
+        return self.phase.number * self.n + (self.phase.bounds(self._position - 1).stop if self._position else 0)
+
+    @property
+    def passes(self) -> float:
+        return self.ifo / self.n
+
+    @property
+    def epoch(self) -> int:
+        """The number of the pass, from 1."""
+        return self.phase.number + 1
+
+    def batches(
+        self,
+        data: Any,
+        *,
+        passes: float | None = None,
+        ifo: float | None = None,
+        until: Callable[[Record], bool] | None = None,
+    ) -> Iterator[Any]:
+        if until is not None:
+            raise ValueError("until= tests the records of epochs, which an optimizer of torch has not: give passes=")
+        read = feed(data, self.n, self.sampler)
+        budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
+        self._stopping = False
+        while self.ifo < budget and not self._stopping:
+            phase = self.phase
+            for batch in read(phase, self._position):
+                yield batch
+                if self.phase is not phase or self.ifo >= budget or self._stopping:
+                    break
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def step(self, closure: Callable[[], Any]) -> Any:
+        """The gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
+        self._optimizer.zero_grad()
+        with seeded(self.phase.seeds[self._position], self._params), torch.enable_grad():
+            loss = closure()
+        value = float(loss)
+        if not math.isfinite(value):
+            raise FloatingPointError(f"diverged: the loss is {value} in step {self._steps + 1}; take a smaller lr")
+        self._optimizer.step()
+        self._go_to(self._steps + 1)
+        return loss
+
+    def zero_grad(self) -> None:
+        self._optimizer.zero_grad()
+
+    def load_output(self) -> None:
+        """The last point, which has to be finite."""
+        if not all_finite(self._params):
+            raise FloatingPointError(f"diverged: step {self._steps} is not finite; take a smaller lr")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer.state_dict(), **self._settings(), "steps": self._steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, value in self._settings().items():
+            if state_dict[name] != value:
+                raise ValueError(
+                    f"the state was saved with {name} = {state_dict[name]!r}, this optimizer has {value!r}: "
+                    "make it with the same options"
+                )
+        self._optimizer.load_state_dict(state_dict["optimizer"])
+        self._go_to(state_dict["steps"])
+
+    def _settings(self) -> dict[str, Any]:
+        kind = type(self._optimizer).__name__
+        return {"kind": kind, "n": self.n, "batches_per_pass": self._count, "seed": self._seed}
+
+    @property
+    def _params(self) -> list[Tensor]:
+        return [p for group in self._optimizer.param_groups for p in group["params"]]
+
+
+def sgd_momentum(
+    params: Params,
+    n: int,
+    *,
+    lr: float | None = None,
+    L: float | None = None,
+    b: int = 64,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+) -> Baseline:
+    """torch.optim.SGD with momentum β.
+
+    Args:
+        lr: the step size; None is that of `momentum_step`.
+        L: the smoothness constant, where `lr` is not given.
+        b: the mini-batch size.
+        momentum: β.
+        weight_decay: as torch has it.
+    """
+    if (lr is None) == (L is None):
+        raise ValueError(f"lr = {lr!r} and L = {L!r}: give one of them")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum = {momentum!r}: give a number, at least 0 and below 1")
+    step = lr if lr is not None else momentum_step(_positive("L", L), momentum)
+    optimizer = torch.optim.SGD(params, lr=_positive("lr", step), momentum=momentum, weight_decay=weight_decay)
+    return Baseline(optimizer, n, b, seed)
+
+
+def momentum_step(L: float, momentum: float) -> float:
+    """(1 − β)/(3L), with which momentum β moves as far in the long run as plain SGD does with its 1/(3L)."""
+    return (1 - momentum) / (3 * L)
+
+
+def adamw(
+    params: Params, n: int, *, lr: float = 1e-3, b: int = 64, weight_decay: float = 0.01, seed: int = 0
+) -> Baseline:
+    """torch.optim.AdamW.
+
+    Args:
+        lr: the step size.
+        b: the mini-batch size.
+        weight_decay: as torch has it: decoupled, and by default not 0.
+    """
+    return Baseline(torch.optim.AdamW(params, lr=_positive("lr", lr), weight_decay=weight_decay), n, b, seed)
+
+
+BASELINES: dict[str, Callable[..., Baseline]] = {"sgd-momentum": sgd_momentum, "adamw": adamw}
+"""By the names that a study calls them."""
+
+
+def _positive(name: str, value: float | None) -> float:
+    if value is None or not 0 < value < math.inf:
+        raise ValueError(f"{name} = {value!r}: give a finite number above 0")
+    return float(value)

@@ -1,0 +1,158 @@
+"""From what a user asks for to a study, its runs, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from vcsg.study import plan, tasks
+from vcsg.study.budgets import Budget
+from vcsg.study.estimates import Smoothness, estimate
+from vcsg.study.plan import Study
+from vcsg.study.progress import Reporter, board
+from vcsg.study.protocols import entries, smoothness_method
+from vcsg.study.records import RunRecord, check_free
+from vcsg.study.runs import Order, execute, load_workload
+from vcsg.study.search import SHARE, TRIALS
+from vcsg.study.settings import Settings
+from vcsg.study.summary import Target
+from vcsg.study.workers import Outcome, perform
+from vcsg.training.interrupt import Interrupt
+
+
+def make_study(
+    workload: str,
+    folder: Path,
+    *,
+    methods: Sequence[str],
+    budget: Budget,
+    protocols: Sequence[str] = ("default",),
+    seeds: Iterable[int] = (0,),
+    settings: Settings | None = None,
+    targets: Iterable[Target] = (),
+    every: float | None = None,
+    trials: int = TRIALS,
+    share: float = SHARE,
+    device: str = "cpu",
+    threads: int = 1,
+    jobs: int = 1,
+    data_dir: str | None = None,
+    command: str = "",
+) -> Study:
+    """The study, with its workload read and everything checked that can be before anything runs.
+
+    Args:
+        workload: as `vcsg.workloads.load` has it.
+        folder: where everything goes.
+        methods: names, with a protocol before a colon where one is for that alone.
+        budget: of every run.
+        protocols: for the methods without one of their own.
+        seeds: of the initial weights and of all sampling.
+        settings: options of methods.
+        targets: that are looked for in the evaluations.
+        every: passes between these; None is a 60th of the budget.
+        trials: short runs of every search for a step size.
+        share: of the budget, for each of them; not less than 8 passes where the budget has them.
+        device: where it runs.
+        threads: of each run.
+        jobs: runs at once.
+        data_dir: where the data are.
+        command: that is noted in the folder.
+    """
+    _check_numbers(every, share, trials, threads, jobs)
+    found = entries(methods, protocols, settings or Settings())
+    if not found:
+        raise ValueError("no methods: give at least one, such as vcsg")
+    seeds = tuple(dict.fromkeys(seeds))
+    loaded = load_workload(workload, data_dir, _device(device))
+    study = Study(
+        folder=folder,
+        workload=workload,
+        entries=found,
+        seeds=seeds,
+        budget=budget,
+        every=budget.every(loaded.n) if every is None else every,
+        targets=tuple(targets),
+        trials=trials,
+        share=share,
+        device=device,
+        threads=threads,
+        data_dir=data_dir,
+        n=loaded.n,
+        L=loaded.L,
+        claim=None if loaded.claim is None else asdict(loaded.claim),
+        command=command,
+        jobs=jobs,
+    )
+    plan.check(study, loaded)
+    return study
+
+
+def conduct(study: Study, console: Console) -> Outcome:
+    """Make the runs that are not there yet, and show how they come along."""
+    plan.begin(study)
+    todo = tasks.plan(study)
+    total = sum(task.runs(study) for task in todo)
+    done = sum(task.runs(study) for task in todo if task.done(study))
+    with board(console, total, done) as shown:
+        return perform(study, todo, shown)
+
+
+def run_alone(study: Study, console: Console) -> RunRecord:
+    """The one run of a study of one entry and one seed, in the study's own folder and without a protocol."""
+    (entry,), (seed,) = study.entries, study.seeds
+    check_free(study.folder)
+    if (study.folder / "study.json").exists():
+        raise FileExistsError(f"{study.folder} holds a study: give another folder for the run")
+    with board(console, 1, 0) as shown, Interrupt() as interrupt:
+        show = partial(Reporter, partial(shown.tell, 0))
+        smoothness = None
+        if by := smoothness_method(entry, study.entries):
+            smoothness = (
+                Smoothness(study.L, "known of the workload")
+                if study.L is not None
+                else estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, interrupt, show)
+            )
+        options = {**entry.options, **({"L": smoothness.L} if smoothness else {})}
+        config = tasks.configure(study, entry, options, seed, study.budget, study.every, "run")
+        notes = {"L": asdict(smoothness)} if smoothness else {}
+        order = Order(replace(config, protocol=""), study.folder, study.data_dir, notes, study.gradients)
+        return execute(order, interrupt, show)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`3` for the seeds 0, 1, 2, or a list: `0,5,7`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts if part) or not any(parts):
+        raise ValueError(f"seeds {text!r}: give how many, such as 3, or which, such as 0,5,7")
+    if len(parts) > 1:
+        return tuple(int(part) for part in parts if part)
+    if int(text) == 0:
+        raise ValueError("seeds '0': give at least 1; for the seed 0 alone give 1")
+    return tuple(range(int(text)))
+
+
+def _check_numbers(every: float | None, share: float, trials: int, threads: int, jobs: int) -> None:
+    if every is not None and not 0 < every < math.inf:
+        raise ValueError(f"every = {every}: give the passes between evaluations, a finite number above 0")
+    if not 0 < share <= 1:
+        raise ValueError(f"trial-share = {share}: give the part of the budget, above 0 and at most 1")
+    for name, value, least in (("trials", trials, 3), ("threads", threads, 1), ("jobs", jobs, 1)):
+        if value < least:
+            raise ValueError(f"{name} = {value}: give a whole number, at least {least}")
+
+
+def _device(name: str) -> str:
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r}: give cpu, cuda, or cuda:1") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r}: torch finds no CUDA device here; give cpu")
+    return name

@@ -1,0 +1,85 @@
+"""Figures for print, from the records of runs alone; every one is a function that returns a matplotlib figure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsg.files import replacing
+from vcsg.study.records import RunRecord
+from vcsg.study.summary import Target
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DPI = 200
+FORMATS = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
+"""The suffixes, and the metadata that would differ from one writing to the next."""
+
+
+def draw(
+    runs: list[RunRecord], out: Path, targets: Sequence[Target] | Mapping[str, Sequence[Target]] = ()
+) -> list[Path]:
+    """Write every figure that the runs have something for, as PNG and PDF.
+
+    Args:
+        runs: of one or several workloads and protocols; those of a search are left out.
+        out: the folder, made where it is not there.
+        targets: for all workloads, or by workload.
+
+    Returns:
+        The paths of the files. (Needs matplotlib.)
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("the figures need matplotlib: pip install 'vcsg[study]'") from error
+    from vcsg.study.figures.axes import SETTINGS
+
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, make in figures(runs, targets):
+        with matplotlib.rc_context(SETTINGS):
+            figure = make()
+            for suffix, metadata in FORMATS.items():
+                with replacing(out / f"{name}.{suffix}") as new:
+                    figure.savefig(new, dpi=DPI, metadata=metadata)
+                figure.set_layout_engine("none")  # the layout is done; finding it again takes half of the time
+                paths.append(out / f"{name}.{suffix}")
+    return paths
+
+
+def figures(
+    runs: list[RunRecord], targets: Sequence[Target] | Mapping[str, Sequence[Target]] = ()
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The name of every figure and the function that makes it, in the order of the files."""
+    from vcsg.study.figures import anchors, bars, curves, epochs, progress
+
+    own = [run for run in runs if run.config.role == "run"]
+    workloads = progress.workloads(own)
+    by_workload = targets if isinstance(targets, Mapping) else {name: list(targets) for name in workloads}
+    for protocol in dict.fromkeys(run.config.protocol for run in own):
+        given = own, protocol, by_workload
+        yield file_name("fig1", protocol), partial(progress.overview, *given)
+        yield file_name("fig1", protocol, "ifo"), partial(progress.overview, *given, unit="ifo")
+        yield file_name("fig2", protocol), partial(progress.against_time, *given)
+        yield file_name("fig2", protocol, "ifo"), partial(progress.against_time, *given, unit="ifo")
+    for workload in workloads:
+        here = [run for run in own if run.config.workload == workload]
+        for target in by_workload.get(workload, ()):
+            yield file_name("to-target", workload, str(target)), partial(bars.to_target, own, workload, target)
+        for protocol in dict.fromkeys(run.config.protocol for run in here):
+            if curves.has_path(progress.of_protocol(here, protocol), "grad_norm2"):
+                made = partial(progress.gradient, own, workload, protocol, by_workload.get(workload, ()))
+                yield file_name("gradient", workload, protocol), made
+    for run in epochs.anchored_runs(own):
+        config = run.config
+        yield file_name("inside", config.workload, config.protocol, config.label), partial(anchors.inside, run)
+
+
+def file_name(*parts: str) -> str:
+    """The parts as one name of plain characters."""
+    return "-".join(filter(None, (re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-").lower() for part in parts)))

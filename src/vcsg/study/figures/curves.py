@@ -1,0 +1,156 @@
+"""Runs as curves: the median over seeds and the band from the lowest to the highest, on a common grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcsg.study.figures.style import place_of
+from vcsg.study.figures.words import SCALES
+from vcsg.study.records import RunRecord
+from vcsg.study.summary import Target, groups
+
+Array = NDArray[np.float64]
+SLOW = 6.0
+"""From here on the x axis of times is logarithmic: how many times as long the slowest method takes as the fastest."""
+POINTS = 400
+"""The most points of a curve; more are not seen on paper and make a page heavy."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A run that did not finish, by itself: it must neither bend the median nor vanish."""
+
+    x: Array
+    y: Array
+    status: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in one panel.
+
+    Median and band are over the runs that finished, as far as all of them go: where some have ended, those left would
+    no longer be the same seeds. In between its evaluations a run is interpolated linearly. NaN is a gap.
+    """
+
+    method: str
+    label: str
+    x: Array
+    median: Array
+    low: Array
+    high: Array
+    runs: int
+    tails: tuple[Tail, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.method, self.label
+
+    @property
+    def empty(self) -> bool:
+        return not len(self.x) and not self.tails
+
+
+def curves(runs: list[RunRecord], protocol: str, across: str, metric: str) -> list[Curve]:
+    """The methods of a protocol that have the metric, `runs` being of one workload; errors are in percent."""
+    own = {key[2:]: its for key, its in groups(runs).items() if key[1] == protocol}
+    made = [curve(own[key], across, metric) for key in sorted(own, key=lambda key: place_of(*key))]
+    return [one for one in made if not one.empty]
+
+
+def xs_of(curve: Curve) -> list[Array]:
+    """The x of the median and of every tail, where there is any."""
+    return [x for x in (curve.x, *(tail.x for tail in curve.tails)) if len(x)]
+
+
+def needs_log(curves: Sequence[Curve]) -> bool:
+    """Whether some method takes so much longer than another that a linear axis would hide the faster one."""
+    ends = [max(float(x[-1]) for x in xs_of(one)) for one in curves]
+    return bool(ends) and min(ends) > 0 and max(ends) > SLOW * min(ends)
+
+
+def log_range(curves: Sequence[Curve]) -> tuple[float, float]:
+    """A logarithmic axis of times: from a fiftieth of the fastest run, or where the first evaluation is, to the end."""
+    ends = [float(x[-1]) for one in curves for x in xs_of(one)]
+    starts = [float(x[x > 0][0]) for one in curves for x in xs_of(one) if (x > 0).any()]
+    return max(min(starts), min(end for end in ends if end > 0) / 50), max(ends)
+
+
+def ceiling(curves: Sequence[Curve]) -> float:
+    """The value above which a run that went astray is cut off: ten times the largest at the start; +∞ where none is."""
+    starts = [float(y[0]) for one in curves for y in (one.median, *(tail.y for tail in one.tails)) if len(y)]
+    start = max((value for value in starts if math.isfinite(value)), default=0.0)
+    highest = max((float(np.nanmax(y)) for one in curves for y in values_of(one) if np.isfinite(y).any()), default=0.0)
+    return 10 * start if 0 < 10 * start < highest else math.inf
+
+
+def values_of(curve: Curve) -> list[Array]:
+    """Every y of a curve: median, ends of the band, tails."""
+    return [curve.median, curve.low, curve.high, *(tail.y for tail in curve.tails)]
+
+
+def curve(runs: list[RunRecord], across: str, metric: str) -> Curve:
+    """One method: `across` is "passes", "seconds" or "ifo"."""
+    drawn = [(run, path(run, across, metric)) for run in runs]
+    whole = [points for run, points in drawn if run.status == "finished" and len(points[0])]
+    tails = tuple(Tail(*points, run.status) for run, points in drawn if run.status != "finished" and len(points[0]))
+    grid = common_grid([x for x, _ in whole])
+    values = np.array([np.interp(grid, x, y) for x, y in whole]).reshape(len(whole), len(grid))
+    config = runs[0].config
+    return Curve(config.method, config.label, grid, *_spread(values), runs=len(whole), tails=tails)
+
+
+def path(run: RunRecord, across: str, metric: str) -> tuple[Array, Array]:
+    """The evaluations of a run that have the metric; NaN where it was not finite."""
+    rows = [row for row in run.evaluations if metric in row and row.get(across) is not None]
+    y = [math.nan if row[metric] is None else SCALES.get(metric, 1.0) * row[metric] for row in rows]
+    return np.array([row[across] for row in rows], dtype=float), np.array(y, dtype=float)
+
+
+def common_grid(xs: list[Array]) -> Array:
+    """Where some run was evaluated, between the last of their beginnings and the first of their ends."""
+    if not xs:
+        return np.array([])
+    start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
+    every = np.unique(np.concatenate(xs))
+    return thin(every[(every >= start) & (every <= end)])
+
+
+def error_metric(runs: list[RunRecord], targets: Sequence[Target]) -> str:
+    """What stands for "test error": the metric of the first target where that is an error, else what there is."""
+    known = {name for run in runs for row in run.evaluations for name in row}
+    wanted = [target.metric for target in targets if target.metric in SCALES]
+    order = (*wanted, "test_error", "test_error_top5", "grad_norm2", "test_loss")
+    several = [name for name in order if name in known and (name != "grad_norm2" or has_path(runs, name))]
+    return next(iter(several), "test_error")
+
+
+def has_path(runs: list[RunRecord], metric: str) -> bool:
+    """Whether the metric was measured on the way, and not at the end alone."""
+    return any(sum(metric in row for row in run.evaluations) > 1 for run in runs)
+
+
+def thin(values: Array, points: int = POINTS) -> Array:
+    """At most so many of the values, evenly chosen, with the first and the last."""
+    if len(values) <= points:
+        return values
+    return np.asarray(values[np.linspace(0, len(values) - 1, points).round().astype(int)])
+
+
+def _spread(values: Array) -> tuple[Array, Array, Array]:
+    """Median, lowest and highest by column. A value that is not finite counts as +∞ in the median."""
+    if not len(values):
+        return (np.array([]),) * 3
+    lost = np.isnan(values)
+    median = np.median(np.where(lost, np.inf, values), axis=0)
+    low, high = np.where(lost, np.inf, values).min(axis=0), np.where(lost, -np.inf, values).max(axis=0)
+    return _finite(median), _finite(low), _finite(high)
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, np.nan)

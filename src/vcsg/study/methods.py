@@ -1,0 +1,118 @@
+"""The methods that a study can run, of the family and from outside it, by name: their options, and how one is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from vcsg import family
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.run import Record
+from vcsg.study.baselines import BASELINES
+from vcsg.training.stepper import Stepper
+from vcsg.workloads.datasets import nearest
+
+Options = dict[str, Any]
+
+COMMON = ("lr", "L", "weight_decay", "clip_norm", "output", "variance", "chunk")
+"""The options of `vcsg.FiniteSumOptimizer` that a study may set."""
+LABELS = {
+    "vcsg": "VCSG",
+    "scsg": "SCSG",
+    "svrg": "SVRG",
+    "sgd": "SGD",
+    "gd": "GD",
+    "paper-svrg": "the paper's SVRG",
+    "paper-sgd": "the paper's SGD",
+    "spider": "SPIDER",
+    "page": "PAGE",
+    "storm": "STORM",
+    "saga": "SAGA",
+    "snvrg": "SNVRG",
+    "alpha-svrg": "α-SVRG",
+    "sgd-momentum": "SGD, momentum",
+    "adamw": "AdamW",
+}
+"""What tables call them; others go by their names."""
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "none"}
+
+
+def names() -> list[str]:
+    """Of all methods."""
+    return [*family.methods(), *BASELINES]
+
+
+def check_name(name: str) -> None:
+    if name not in names():
+        raise ValueError(f"no method {name!r}: {nearest(name, names())}")
+
+
+def anchored(name: str) -> bool:
+    """Whether the method has an anchor, for reducing variance."""
+    return name not in BASELINES and family.make(name).anchored(1)
+
+
+def parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The options of a method, its own first."""
+    check_name(name)
+    if name in BASELINES:
+        own = inspect.signature(BASELINES[name]).parameters
+        return {key: p for key, p in own.items() if key not in ("params", "n", "seed")}
+    common = inspect.signature(FiniteSumOptimizer.__init__).parameters
+    return dict(inspect.signature(family._REGISTRY[name]).parameters) | {key: common[key] for key in COMMON}
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """An option that the method has not, or of another kind, is refused; what its value may be the method says."""
+    known = parameters(name)
+    for key, value in options.items():
+        if key not in known:
+            raise ValueError(f"{name} has no option {key!r}: {nearest(key, list(known))}")
+        kinds = _kinds(known[key])
+        if not any(_fits(value, kind) for kind in kinds):
+            words = " or ".join(KINDS.get(kind, kind) for kind in kinds)
+            raise ValueError(f"{key} = {value!r} (of {name}): give {words}")
+
+
+def _kinds(parameter: inspect.Parameter) -> list[str]:
+    """Of the values that it takes, as its annotation has them."""
+    noted = parameter.annotation
+    return (noted if isinstance(noted, str) else inspect.formatannotation(noted)).split(" | ")
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == "None":
+        return value is None
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, {"bool": bool, "str": str}.get(kind, object))
+
+
+def make(
+    name: str,
+    model: nn.Module,
+    n: int,
+    options: Mapping[str, Any],
+    seed: int,
+    callback: Callable[[Record], None] | None = None,
+) -> Stepper:
+    """The optimizer of a model by the method of this name."""
+    check_options(name, options)
+    if name in BASELINES:
+        return BASELINES[name](model.parameters(), n, seed=seed, **options)
+    return FiniteSumOptimizer(
+        model.parameters(), n, name, buffers=model.buffers(), seed=seed, callback=callback, **options
+    )
+
+
+def label(name: str, options: Mapping[str, Any]) -> str:
+    """What tables and figures call the method: its name, and its options but for the step size."""
+    shown = {key: value for key, value in options.items() if key not in ("lr", "L")}
+    momentum = f" {shown.pop('momentum', 0.9)}" if name == "sgd-momentum" else ""
+    parts = [LABELS.get(name, name) + momentum, *(f"{key}={value}" for key, value in shown.items())]
+    return ", ".join(parts)

@@ -1,0 +1,153 @@
+"""A study: what is compared with what, under which rules, and where its folder has what.
+
+study.json                            what was asked for
+smoothness/PROTOCOL/METHOD/seed-K.json   an L that was estimated for a protocol
+search/METHOD/trial-K/                the short runs that chose a step size
+runs/PROTOCOL/METHOD/seed-K/          the runs
+figures/, report.html                 what was made of them
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import vcsg
+from vcsg.files import write_text
+from vcsg.study import methods
+from vcsg.study.budgets import Budget
+from vcsg.study.protocols import PROTOCOLS, Entry
+from vcsg.study.records import FORMAT, Row
+from vcsg.study.runs import initial_model
+from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
+from vcsg.study.summary import Target
+from vcsg.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Study:
+    """Every entry with every seed, with the same initial weights per seed and the same budget."""
+
+    folder: Path
+    workload: str
+    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...]
+    budget: Budget
+    every: float
+    """Passes between evaluations."""
+    targets: tuple[Target, ...] = ()
+    trials: int = TRIALS
+    """Of every search for a step size."""
+    share: float = SHARE
+    """Of the budget, for each of them."""
+    device: str = "cpu"
+    threads: int = 1
+    data_dir: str | None = None
+    n: int = 0
+    L: float | None = None
+    """That the workload knows."""
+    claim: Row | None = None
+    command: str = ""
+    """That makes the study."""
+    jobs: int = field(default=1, compare=False)
+    """Runs at once."""
+
+    @property
+    def gradients(self) -> bool:
+        """Whether ‖∇f‖² is measured at every evaluation: a target asks for it, or the problem is an analytic one."""
+        return self.L is not None or any(target.metric == "grad_norm2" for target in self.targets)
+
+    @property
+    def trial_budget(self) -> Budget:
+        return self.budget.part(self.share, self.n, LEAST_PASSES)
+
+    def identity(self) -> Row:
+        """What runs must agree in to be of one study, as JSON has it."""
+        found: Row = {
+            "workload": self.workload,
+            "methods": {entry.path: entry.options for entry in self.entries},
+            "seeds": list(self.seeds),
+            "budget": self.budget.as_dict(),
+            "every": self.every,
+            "targets": [str(target) for target in self.targets],
+            "trials": self.trials,
+            "trial_share": self.share,
+            "device": self.device,
+            "threads": self.threads,
+            "vcsg": vcsg.__version__,
+            "torch": torch.__version__,
+        }
+        return dict(json.loads(json.dumps(found)))
+
+    def as_json(self) -> Row:
+        return {
+            "format": FORMAT,
+            "command": self.command,
+            "workload": self.workload,
+            "protocols": [name for name in PROTOCOLS if any(entry.protocol == name for entry in self.entries)],
+            "targets": [asdict(target) for target in self.targets],
+            "claim": self.claim,
+            "methods": [entry.path for entry in self.entries],
+            "seeds": list(self.seeds),
+            "budget": self.budget.as_dict(),
+            "jobs": self.jobs,
+            "identity": self.identity(),
+        }
+
+
+def check(study: Study, workload: Workload) -> None:
+    """Make every optimizer once, so that what it has against its options is said before anything runs."""
+    for entry in study.entries:
+        options = dict(entry.options)
+        if not {"lr", "L"} & set(options) and "L" in methods.parameters(entry.method):
+            options["L"] = 1.0
+        try:
+            methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
+
+
+def begin(study: Study) -> None:
+    """Write down what the study is; one that is there already has to be the same."""
+    path = study.folder / "study.json"
+    if (study.folder / "run.json").exists():
+        raise ValueError(f"{study.folder} holds a single run: give another folder for the study")
+    if path.exists():
+        differences = _differences(read(study.folder)["identity"], study.identity())
+        if differences:
+            raise ValueError(
+                f"{study.folder} holds another study ({'; '.join(differences)}): give another folder or remove that one"
+            )
+    study.folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(study.as_json(), indent=1) + "\n")
+
+
+def read(folder: Path) -> Row:
+    """The study.json of a folder."""
+    path = folder / "study.json"
+    try:
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
+        if found["format"] > FORMAT:
+            raise ValueError(f"{path} has format {found['format']}, this version reads up to {FORMAT}: upgrade vcsg")
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not that of a study ({error!r}): remove it, or give another folder") from error
+    return found
+
+
+def _differences(there: Row, asked: Row) -> list[str]:
+    return [
+        f"{name} was {_short(there.get(name))}, now {_short(value)}"
+        for name, value in asked.items()
+        if there.get(name) != value
+    ]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        parts = [f"{key} {_short(item)}" if item != {} else str(key) for key, item in value.items()]
+        return ", ".join(parts)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

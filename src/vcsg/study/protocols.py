@@ -1,0 +1,122 @@
+"""The rules under which methods are compared: which methods, with which options, and where their step size comes from.
+
+default: every method with the defaults of this library; L is estimated by each for itself, within its budget.
+paper:   as the paper sets them, with its own baselines in place of SVRG and SGD, and one L for all.
+tuned:   mini-batches of comparable sizes, and the step size by a search, of the same budget for every method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vcsg import family
+from vcsg.study import methods
+from vcsg.study.baselines import BASELINES, momentum_step
+from vcsg.study.methods import Options
+from vcsg.study.settings import Settings
+from vcsg.workloads.datasets import nearest
+
+PROTOCOLS = ("default", "paper", "tuned")
+PAPER = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
+"""The baselines of the paper, with the weight ½."""
+MINIBATCHES: dict[str, dict[str, Options]] = {
+    "default": {},
+    "paper": {"scsg": {"b": 16}},
+    "tuned": {
+        "vcsg": {"b_min": 16},
+        "scsg": {"b": 16},
+        "svrg": {"b": 64},
+        "sgd": {"b": 64},
+        "sgd-momentum": {"b": 64},
+        "adamw": {"b": 64},
+    },
+}
+"""By protocol; other methods keep their own. The paper does not say what SCSG had: it gets about the n^¼ of the others,
+for at b = 1 a step would take most of its time in Python, and its times would say nothing of the method."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method under a protocol: one line of the table."""
+
+    protocol: str
+    method: str
+    options: Options
+    """As far as they are the same for all seeds and known before anything is run."""
+
+    def option(self, name: str) -> Any:
+        """Its value, given or by default."""
+        return self.options.get(name, methods.parameters(self.method)[name].default)
+
+    @property
+    def label(self) -> str:
+        return methods.label(self.method, self.options)
+
+    @property
+    def path(self) -> str:
+        """Of its runs, below "runs" in a study's folder."""
+        return f"{self.protocol}/{self.method}"
+
+
+def entries(names: Iterable[str], protocols: Iterable[str], settings: Settings) -> tuple[Entry, ...]:
+    """The methods under every protocol, or under their own where one is prefixed: "tuned:sgd-momentum"."""
+    protocols = list(protocols)
+    pairs = [pair for name in names for pair in _pairs(name, protocols)]
+    settings.check(dict.fromkeys(method for _, method in pairs))
+    found = [_entry(protocol, method, settings) for protocol, method in dict.fromkeys(pairs)]
+    if len({entry.options.get("L") for entry in found if entry.protocol == "paper"}) > 1:
+        raise ValueError("the protocol paper gives all methods one L: set L for all of them, or for none")
+    # By protocol, for that is how they are read.
+    return tuple(entry for protocol in PROTOCOLS for entry in found if entry.protocol == protocol)
+
+
+def check_protocol(name: str) -> None:
+    if name not in PROTOCOLS:
+        raise ValueError(f"no protocol {name!r}: {nearest(name, list(PROTOCOLS))}")
+
+
+def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
+    prefix, _, method = name.rpartition(":")
+    methods.check_name(method)
+    own = [prefix] if prefix else protocols
+    for protocol in own:
+        check_protocol(protocol)
+        if protocol == "paper" and method in BASELINES:
+            raise ValueError(f"{method} is not of the paper: run it as default:{method} or tuned:{method}")
+    return [(protocol, PAPER.get(method, method) if protocol == "paper" else method) for protocol in own]
+
+
+def _entry(protocol: str, method: str, settings: Settings) -> Entry:
+    given = settings.of(method)
+    if protocol == "tuned" and {"lr", "L"} & set(given):
+        raise ValueError(f"the protocol tuned chooses the step size: leave lr and L of {method} out, or use default")
+    if protocol == "paper" and "lr" in given:
+        raise ValueError(f"the protocol paper has step sizes of its own: leave lr of {method} out, or use default")
+    return Entry(protocol, method, MINIBATCHES[protocol].get(method, {}) | given)
+
+
+def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Options] | None:
+    """The method, and its options, that estimates the L which an entry has to be given; None where it needs none.
+
+    `paper`: VCSG for all, so that there is one L. `tuned`: the method itself, for the step that the search begins
+    with. SGD with momentum has its L from plain SGD with the same mini-batches, and AdamW has none.
+    """
+    if {"lr", "L"} & set(entry.options) or "L" not in methods.parameters(entry.method):
+        return None
+    if entry.protocol == "paper":
+        return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), {})
+    if entry.method in BASELINES:
+        return "sgd", {"b": entry.option("b")}
+    return (entry.method, entry.options) if entry.protocol == "tuned" else None
+
+
+def default_step(entry: Entry, L: float | None) -> float:
+    """The step size that the search calls 1: what `lr` alone would be (see `vcsg.FiniteSumOptimizer`)."""
+    if L is None:
+        return float(entry.option("lr"))
+    if entry.method in BASELINES:
+        return momentum_step(L, entry.option("momentum"))
+    own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
+    return family.make(entry.method, **own).gamma / L

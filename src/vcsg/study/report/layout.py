@@ -1,0 +1,100 @@
+"""What the interactive figures have in common: fonts, axes, and numbers of as many digits as a screen shows.
+
+A figure is a dictionary of plotly's: data and layout. What a switch changes is in it: `meta.switch` of a trace has, by
+the switch's value, the attributes to put in place of those drawn, `meta.axes` of the layout the x axes; `meta.colours`
+of a trace are its colours on a light and on a dark page. page.js puts them there.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vcsg.study.figures.curves import Array
+from vcsg.study.figures.style import BLACK
+from vcsg.study.figures.words import AXES
+
+Plot = dict[str, Any]
+GREY = "#808080"
+"""Seen on light and on dark."""
+INK, GRID = "#1b1f24", "#e3e7eb"
+"""On a light page; page.js has those of a dark one."""
+CLEAR = "rgba(0,0,0,0)"
+
+
+def base(height: int) -> Plot:
+    """The layout that every figure begins with; its legend stands below the axes, at the bottom."""
+    return {
+        "height": height,
+        "margin": {"l": 60, "r": 48, "t": 30, "b": 60},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+        "hoverlabel": {"bgcolor": "#ffffff", "font": {"color": INK}},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "modebar": {"bgcolor": CLEAR, "color": GREY, "activecolor": "#0a5c94"},
+        "template": {},
+    }
+
+
+def x_axis(unit: str, **more: Any) -> Plot:
+    title = {"text": AXES[unit], "standoff": 8}
+    return {"title": title, "rangemode": "tozero", "automargin": True, "minorloglabels": "complete", **_lines(), **more}
+
+
+def y_axis(title: str, drawn: Iterable[Array], **more: Any) -> Plot:
+    """Logarithmic around the values, unless one is negative or none is positive."""
+    values = np.concatenate([np.array([]), *(np.asarray(part, dtype=float) for part in drawn)])
+    values = values[np.isfinite(values)]
+    axis: Plot = {"title": {"text": title, "standoff": 6}, "automargin": True, **_lines(), **more}
+    if (values < 0).any() or not (values > 0).any():
+        return axis
+    values = values[values > 0]
+    low, high = math.log10(values.min()), math.log10(values.max())
+    margin = max(0.04 * (high - low), 0.03)
+    return log_ticks(axis | {"type": "log", "range": [low - margin, high + margin]})
+
+
+def log_ticks(axis: Plot) -> Plot:
+    """Ticks for the range of a logarithmic axis: plain numbers as long as they are short."""
+    low, high = axis["range"]
+    plainly = low > -4.2 and high < 6
+    axis["exponentformat"] = "none" if plainly else "power"
+    axis["dtick"] = "D1" if high - low < 1 else "D2" if high - low < 2.5 else max(1, round((high - low) / 7))
+    axis["minorloglabels"] = "complete"
+    return axis
+
+
+def same_y(plots: Iterable[Plot]) -> None:
+    """One y axis for plots that stand side by side, where all are logarithmic."""
+    axes = [plot["layout"]["yaxis"] for plot in plots]
+    if all(axis.get("type") == "log" for axis in axes):
+        low, high = min(axis["range"][0] for axis in axes), max(axis["range"][1] for axis in axes)
+        for axis in axes:
+            axis["range"] = [low, high]
+            log_ticks(axis)
+
+
+def _lines() -> Plot:
+    return {"gridcolor": GRID, "linecolor": GRID, "zerolinecolor": GRID}
+
+
+def plain(text: str) -> str:
+    """Text that plotly shows as it is: it would take tags in it for markup."""
+    return html.escape(text, quote=False)
+
+
+def faint(colour: str) -> str:
+    """The colour of a band, on light and on dark."""
+    seen = GREY if colour == BLACK else colour
+    red, green, blue = (int(seen[k : k + 2], 16) for k in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.16)"
+
+
+def digits(values: Iterable[float]) -> list[float | None]:
+    """Five digits; None is a gap."""
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]

@@ -1,0 +1,206 @@
+"""The page: its sections in order, put into page.html with the style, the script and plotly.js, all inline."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from string import Template
+
+from vcsg.study.figures.curves import curves, error_metric, has_path
+from vcsg.study.figures.epochs import anchored_runs
+from vcsg.study.figures.style import looks
+from vcsg.study.figures.words import metric_name, seeds_text, target_text
+from vcsg.study.records import RunRecord
+from vcsg.study.report import search, tables
+from vcsg.study.report.bars import to_target
+from vcsg.study.report.claims import claims
+from vcsg.study.report.findings import sentences
+from vcsg.study.report.inside import inside
+from vcsg.study.report.layout import Plot, same_y
+from vcsg.study.report.markup import Child, Markup, tag, text
+from vcsg.study.report.plots import progress
+from vcsg.study.report.studies import Section
+
+CONFIG = {
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+}
+"""Of plotly: the buttons above a figure."""
+TABLE_NOTE = "A run that did not reach the target counts as infinitely long. Ratios are of times, over all protocols."
+TARGET_NOTE = (
+    "To the first evaluation at which the target is reached: the median over seeds, with a line from the lowest to the "
+    "highest. Hatched: what was spent without reaching it."
+)
+INSIDE_NOTE = "One dot per epoch, at its anchor; of many epochs, some. The bound holds with a confidence of 95 %."
+UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
+"""What a switch offers."""
+
+
+class Page:
+    """One report."""
+
+    def __init__(self, sections: list[Section], folders: Sequence[Path]) -> None:
+        self._sections = sections
+        self._command = shlex.join(["vcsg", "report", *map(str, folders)])
+        self._looks = looks(run for section in sections for run in section.runs)
+        self._ids = count(1)
+
+    def html(self) -> str:
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+        names = [section.workload for section in self._sections]
+        subject = " and ".join(names) if len(names) < 3 else f"{len(names)} workloads"
+        return Template(_asset("page.html")).substitute(
+            title=text(f"Variance-reduced optimisation on {subject}" if names else "No runs"),
+            style=_asset("page.css"),
+            plotly=get_plotlyjs(),
+            body=text(list(self._body())),
+            script=_asset("page.js"),
+        )
+
+    def _body(self) -> Iterator[Child]:
+        yield tag("section", self._findings(), class_="findings", id="findings")
+        claimed = claims(self._sections)
+        if claimed:
+            yield tag("section", tag("h2", "Claimed and measured"), claimed, id="claims")
+        for place, section in enumerate(self._sections, 1):
+            content = self._workload(section) if section.lines else self._nothing(section)
+            yield tag("section", tag("h2", section.workload), list(content), id=f"workload-{place}")
+        runs = [run for section in self._sections for run in (*section.runs, *section.search)]
+        if runs:
+            yield tag("section", tag("h2", "Where it ran"), tables.environments(runs), id="environment")
+
+    def _findings(self) -> Iterator[Child]:
+        for place, section in enumerate(self._sections, 1):
+            name = tag("a", section.workload, href=f"#workload-{place}")
+            yield tag("p", name, ". ", " ".join(sentences(section)))
+        if not self._sections:
+            yield tag("p", "There are no runs in the folders.")
+
+    def _nothing(self, section: Section) -> Iterator[Child]:
+        yield tag("p", "No run has been made yet.")
+        yield self._commands(section)
+
+    def _workload(self, section: Section) -> Iterator[Child]:
+        yield tables.summary(section)
+        if section.targets:
+            yield tag("p", TABLE_NOTE, class_="note")
+        yield from self._progress(section)
+        yield from self._targets(section)
+        yield from self._inside(section)
+        if section.search:
+            yield tag("h3", "The search for step sizes")
+            yield tag("p", search.cost(section.search))
+            yield search.chosen(section)
+            yield tag("details", tag("summary", "All trials"), search.trials(section))
+        yield tag("h3", "Settings")
+        yield tables.settings(section)
+        yield _notes(section)
+        yield _single_commands(section)
+        broken = tables.unfinished(section.runs)
+        if broken:
+            yield tag("h3", "Runs that did not finish")
+            yield broken
+
+    def _progress(self, section: Section) -> Iterator[Child]:
+        """The error, the training loss, and ‖∇f‖² where it was measured on the way."""
+        seeds = seeds_text(section.runs)
+        note = f"{seeds[:1].upper()}{seeds[1:]}. A click on a name hides its curve, or brings it back."
+        for metric in dict.fromkeys((error_metric(section.runs, section.targets), "train_loss", "grad_norm2")):
+            if metric == "grad_norm2" and not has_path(section.runs, metric):
+                continue
+            protocols = [name for name in section.protocols if curves(section.runs, name, "passes", metric)]
+            drawn = {name: progress(section.runs, name, metric, self._looks, section.targets) for name in protocols}
+            if drawn:
+                same_y(drawn.values())
+                name = metric_name(metric)
+                yield self._figure(section, f"{name[:1].upper()}{name[1:]}", drawn, list(UNITS), note)
+
+    def _targets(self, section: Section) -> Iterator[Child]:
+        for target in section.targets:
+            key, lines = str(target), section.lines
+            drawn = {name: to_target(section.of(name), lines, key, self._looks) for name in section.protocols}
+            yield self._figure(section, f"To a {target_text(target)}", drawn, ["seconds", "passes", "ifo"], TARGET_NOTE)
+
+    def _inside(self, section: Section) -> Iterator[Child]:
+        """VCSG first; other methods with anchors are folded away."""
+        runs = sorted(anchored_runs(section.runs), key=lambda run: run.config.method != "vcsg")
+        for method in dict.fromkeys(run.config.method for run in runs):
+            own = [run for run in runs if run.config.method == method]
+            labels = sorted({run.config.label for run in own}, key=len)
+            drawn = {_place(run, named=len(labels) > 1): inside(run) for run in own}
+            figure = self._figure(section, f"Inside {labels[0]}", drawn, [], INSIDE_NOTE)
+            folded = tag("details", tag("summary", f"Inside {labels[0]}"), figure)
+            yield figure if method == "vcsg" else folded
+
+    def _figure(self, section: Section, title: str, drawn: dict[str, Plot], units: list[str], note: str) -> Markup:
+        """Plots side by side, one per protocol, under one switch, and the commands that make them."""
+        boxes = [self._plot(title, name, plot) for name, plot in drawn.items()]
+        return tag(
+            "figure",
+            tag("h3", title),
+            _switch(f"switch-{next(self._ids)}", units) if units else text(),
+            tag("div", boxes, class_="plots" if len(boxes) > 1 else "plots single"),
+            tag("figcaption", note, self._commands(section)),
+        )
+
+    def _plot(self, title: str, name: str, plot: Plot) -> Markup:
+        from plotly.graph_objects import Figure  # type: ignore[import-untyped]
+
+        number = next(self._ids)
+        made = Figure(plot).to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}", config=CONFIG)
+        said = ", ".join(filter(None, (title, name)))
+        return tag("div", tag("h4", name), Markup(made), class_="plot", role="group", aria_label=said)
+
+    def _commands(self, section: Section) -> Markup:
+        """Those that made the records and, from them, figures and tables; with a button to copy them."""
+        button = tag("button", "Copy", type="button", class_="copy", aria_label="Copy the commands")
+        return tag("div", tag("pre", "\n".join([*section.commands, self._command])), button, class_="command")
+
+
+def _asset(name: str) -> str:
+    return files("vcsg.study.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _switch(name: str, units: list[str]) -> Markup:
+    choices = [
+        tag("label", tag("input", type="radio", name=name, value=unit, checked=place == 0), tag("span", UNITS[unit]))
+        for place, unit in enumerate(units)
+    ]
+    return tag("fieldset", tag("legend", "by"), choices, class_="switch")
+
+
+def _notes(section: Section) -> Markup:
+    """What the protocols had to say: where L came from, what a search found, what was warned of."""
+    found = [f"{_title(run)}: {note}" for run in section.runs for note in _remarks(run)]
+    items = [tag("li", line) for line in dict.fromkeys(found)]
+    return tag("details", tag("summary", "Notes of the protocols"), tag("ul", items)) if items else text()
+
+
+def _place(run: RunRecord, named: bool) -> str:
+    """Which run a plot is of; its label too, where there are several."""
+    config = run.config
+    return ", ".join(filter(None, (config.protocol, config.label if named else "", f"seed {config.seed}")))
+
+
+def _title(run: RunRecord) -> str:
+    return f"{run.config.label} ({run.config.protocol})" if run.config.protocol else run.config.label
+
+
+def _remarks(run: RunRecord) -> Iterator[str]:
+    for name, note in run.notes.items():
+        if isinstance(note, dict):
+            note = tables.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
+        if name not in ("traceback", "stopped", "diverged") and note:
+            yield str(note) if name == "L" else f"{name}: {note}"
+
+
+def _single_commands(section: Section) -> Markup:
+    commands = [run.config.command for run in section.runs if run.config.command]
+    if not commands:
+        return text()
+    return tag("details", tag("summary", "Commands of the single runs"), tag("pre", "\n".join(commands)))

@@ -1,0 +1,94 @@
+"""The search for step sizes of the protocol "tuned": what it chose, what it cost, and every trial."""
+
+from __future__ import annotations
+
+import math
+
+from vcsg.study.figures.style import place_of
+from vcsg.study.figures.words import SPACE, amount, measured
+from vcsg.study.records import RunRecord
+from vcsg.study.report.markup import Markup
+from vcsg.study.report.studies import Section
+from vcsg.study.report.table import Cell, number, spent, table, words
+
+UNITS = ("passes", "ifo", "seconds")
+
+
+def cost(trials: list[RunRecord]) -> str:
+    """What the search took, in words."""
+    passes, ifo, seconds = (amount(unit, value) for unit, value in _total(trials).items())
+    for letter, word in (("M", "million"), ("k", "thousand")):
+        ifo = ifo.replace(f"{SPACE}{letter}", f"{SPACE}{word}")
+    return (
+        f"{len(trials)} short runs chose the step sizes of the protocol “tuned”, by the training loss at their end. "
+        f"They took {passes} passes, {ifo} gradients and {seconds} in all, which no time or count above includes."
+    )
+
+
+def chosen(section: Section) -> Markup:
+    """What the search found for every method, and what it cost."""
+    heads = ("method", "trials", "chosen step size", "its training loss", "passes", "gradients", "time", "remarks")
+    rows = []
+    for own in _by_method(section.search):
+        best = min(own, key=_loss)
+        rows.append(
+            [
+                words(best.config.label),
+                number(len(own), str(len(own))),
+                _step(best),
+                number(_loss(best), measured("train_loss", _loss(best))),
+                *(spent(unit, value) for unit, value in _total(own).items()),
+                words(_remark(section, best)),
+            ]
+        )
+    return table("What the search chose", heads, rows)
+
+
+def trials(section: Section) -> Markup:
+    """Every trial, in the order in which they were made."""
+    heads = ("method", "trial", "step size", "training loss", "passes", "gradients", "time", "ended")
+    return table("All trials", heads, [_trial(run) for own in _by_method(section.search) for run in own])
+
+
+def _trial(run: RunRecord) -> list[Cell]:
+    trial = run.notes.get("trial")
+    return [
+        words(run.config.label),
+        number(trial, str(trial)),
+        _step(run),
+        number(_loss(run), measured("train_loss", _loss(run))),
+        *(spent(unit, run.final.get(unit)) for unit in UNITS),
+        words(f"{run.status}: {run.message}" if run.message else run.status),
+    ]
+
+
+def _by_method(runs: list[RunRecord]) -> list[list[RunRecord]]:
+    """The trials of each method, in the order of all figures."""
+    found: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in sorted(runs, key=lambda run: run.notes.get("trial") or 0):
+        found.setdefault((run.config.method, run.config.label), []).append(run)
+    return [found[key] for key in sorted(found, key=lambda key: place_of(*key))]
+
+
+def _remark(section: Section, best: RunRecord) -> str:
+    """Where no trial was good, or the best is the smallest or the largest that was tried."""
+    if math.isinf(_loss(best)):
+        return "no trial came to a finite loss"
+    runs = [run for run in section.runs if run.config.method == best.config.method]
+    found = [run.notes["search"] for run in runs if isinstance(run.notes.get("search"), dict)]
+    edge = any(note.get("at_edge") for note in found)
+    return "at the edge of what was tried: a better one may lie beyond" if edge else ""
+
+
+def _total(runs: list[RunRecord]) -> dict[str, float]:
+    return {unit: sum(run.final.get(unit) or 0 for run in runs) for unit in UNITS}
+
+
+def _loss(run: RunRecord) -> float:
+    loss = run.final.get("train_loss") if run.status == "finished" else None
+    return math.inf if loss is None else float(loss)
+
+
+def _step(run: RunRecord) -> Cell:
+    lr = run.config.options.get("lr")
+    return number(lr, "–" if lr is None else f"{lr:.3g}")

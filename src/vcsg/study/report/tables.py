@@ -1,0 +1,125 @@
+"""The tables of a workload: its summary, its settings, the runs that did not finish; and where all of them ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vcsg.study.figures.style import place_of
+from vcsg.study.figures.words import amount, measured, metric_name, short, target_text
+from vcsg.study.records import Row, RunRecord
+from vcsg.study.report.markup import Markup, text
+from vcsg.study.report.studies import Section
+from vcsg.study.report.table import Cell, number, spent, spread_cell, table, words
+from vcsg.study.summary import METRICS, Line, Target, groups
+
+
+def summary(section: Section) -> Markup:
+    """One row per protocol and method: the way to every target, and where it ended."""
+    ends = [metric for metric in METRICS if any(metric in line.final for line in section.lines)]
+    wanted = [target.metric for target in section.targets]
+    lesser = [metric for metric in ("test_loss", "test_error_top5") if metric not in wanted and "test_error" in ends]
+    ends = [metric for metric in ends if metric not in lesser]
+    heads = ["method", "protocol", "seeds"]
+    for target in section.targets:
+        heads += [f"time to a {target_text(target)}", "passes", "gradients", "ratio to best"]
+    heads += [*(f"final {metric_name(metric)}" for metric in ends), "time in all"]
+    rows = [_summary_row(line, section.targets, ends) for line in section.lines]
+    return table("Medians over seeds; in brackets the lowest and the highest", heads, rows)
+
+
+def _summary_row(line: Line, targets: list[Target], ends: list[str]) -> list[Cell]:
+    cells = [words(line.label), words(line.protocol or "–"), _seeds(line)]
+    for target in map(str, targets):
+        cells += [spread_cell(line.to_target[target][unit], unit) for unit in ("seconds", "passes", "ifo")]
+        ratio = line.ratio[target]
+        cells.append(number(ratio, "–" if ratio is None else f"{short(ratio)}×"))
+    final = {name: spread.median for name, spread in line.final.items()}
+    cells += [number(final.get(metric), measured(metric, final.get(metric))) for metric in ends]
+    return [*cells, spent("seconds", final.get("seconds"))]
+
+
+def _seeds(line: Line) -> Cell:
+    """How many there are, and what became of those that did not finish."""
+    total = sum(line.status.values())
+    others = [f"{count} {status}" for status, count in line.status.items() if status != "finished"]
+    return number(total, f"{total} ({', '.join(others)})" if others else str(total))
+
+
+def settings(section: Section) -> Markup:
+    """What every method ran with; seeds share a row, with the least and the largest of their step sizes and L."""
+    heads = ("method", "protocol", "name", "seeds", "options", "step size lr", "L", "budget", "n", "parameters")
+    ordered = sorted(groups(section.runs).items(), key=lambda item: (item[0][1], place_of(*item[0][2:])))
+    return table("Settings of all runs", heads, [_settings_row(own) for _, own in ordered])
+
+
+def _settings_row(runs: list[RunRecord]) -> list[Cell]:
+    config = runs[0].config
+    options = {key: value for key, value in config.options.items() if key not in ("lr", "L")}
+    return [
+        words(config.label),
+        words(config.protocol or "–"),
+        words(config.method),
+        words(", ".join(str(run.config.seed) for run in runs)),
+        words(pairs(options) or "defaults"),
+        _from_to([run.config.options.get("lr") for run in runs]),
+        _from_to([_smoothness(run) for run in runs]),
+        words(pairs(config.budget)),
+        number(config.n, f"{config.n:,}"),
+        number(config.parameters, f"{config.parameters:,}"),
+    ]
+
+
+def _smoothness(run: RunRecord) -> float | None:
+    """The L that a run ended with, or was given."""
+    last: Row = run.epochs[-1] if run.epochs else {}
+    found = last.get("L") or run.config.options.get("L")
+    return None if found is None else float(found)
+
+
+def _from_to(values: list[float | None]) -> Cell:
+    known = [value for value in values if value is not None]
+    if not known:
+        return number(None, "")
+    return number(min(known), "–".join(dict.fromkeys(f"{value:.3g}" for value in (min(known), max(known)))))
+
+
+def pairs(options: dict[str, Any]) -> str:
+    """{"b": 16} as `b = 16`."""
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()}
+    return ", ".join(f"{key} = {value}" for key, value in shown.items())
+
+
+def unfinished(runs: list[RunRecord]) -> Markup:
+    """The runs that failed or were interrupted, by name; nothing where there are none."""
+    heads = ("method", "protocol", "seed", "ended", "after", "why")
+    rows = [
+        [
+            words(run.config.label),
+            words(run.config.protocol or "–"),
+            number(run.config.seed, str(run.config.seed)),
+            words("running, or killed" if run.status == "running" else run.status),
+            number(run.final.get("passes"), f"{amount('passes', run.final.get('passes'))} passes"),
+            words(run.message),
+        ]
+        for run in runs
+        if run.status != "finished"
+    ]
+    return table("They count as not having reached what they did not reach", heads, rows) if rows else text()
+
+
+def environments(runs: list[RunRecord]) -> Markup:
+    """The machines and versions, each once."""
+    kinds: dict[str, tuple[Row, list[RunRecord]]] = {}
+    for run in runs:
+        known = run.environment | {"threads": run.config.threads}
+        kinds.setdefault(repr(sorted(known.items())), (known, []))[1].append(run)
+    names = list(dict.fromkeys(name for known, _ in kinds.values() for name in known))
+    rows = [
+        [
+            number(len(own), str(len(own))),
+            *(words(str(known.get(name, "–"))) for name in names),
+            words(min(run.started for run in own)),
+        ]
+        for known, own in kinds.values()
+    ]
+    return table("Machines and versions", ("runs", *names, "first started"), rows, sortable=len(rows) > 1)

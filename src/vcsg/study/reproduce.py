@@ -1,0 +1,49 @@
+"""The paper's section of experiments (l.381), on the data that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcsg import workloads
+from vcsg.study.compare import make_study
+from vcsg.study.plan import Study
+from vcsg.study.summary import Target
+from vcsg.workloads.claims import CLAIMS
+from vcsg.workloads.datasets import nearest
+
+PAIRINGS = {
+    "mnist": "mnist/lenet-300-100",
+    "cifar10": "cifar10/lenet-5",
+    "tiny-imagenet": "tiny-imagenet/vgg-16",
+}
+"""Data set to workload. Which network the paper ran on which, it does not say."""
+METHODS = ("vcsg", "scsg", "svrg", "sgd", "tuned:sgd-momentum", "tuned:adamw")
+PROTOCOLS = ("paper", "tuned")
+BUDGET = "30passes"
+
+
+def available(data_sets: Sequence[str], data_dir: str | None) -> tuple[list[str], list[str]]:
+    """The data sets that are there, and those that are not; all of the paper's where none is named."""
+    for name in data_sets:
+        if name not in PAIRINGS:
+            raise ValueError(f"the paper has no data set {name!r}: {nearest(name, list(PAIRINGS))}")
+    listed = {listing.name: listing for listing in workloads.names(data_dir)}
+    asked = list(dict.fromkeys(data_sets)) or list(PAIRINGS)
+    there = [name for name in asked if PAIRINGS[name] in listed and listed[PAIRINGS[name]].files is not None]
+    return there, [name for name in asked if name not in there]
+
+
+def paper_study(data_set: str, folder: Path, *, data_dir: str | None = None, **options: object) -> Study:
+    """The study of one data set: both protocols, with the target of the paper's claim."""
+    workload = PAIRINGS[data_set]
+    claim = CLAIMS[workload]
+    return make_study(
+        workload,
+        folder,
+        methods=METHODS,
+        protocols=PROTOCOLS,
+        targets=[Target(claim.metric, claim.target)],
+        data_dir=data_dir,
+        **options,  # type: ignore[arg-type]
+    )

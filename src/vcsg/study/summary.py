@@ -1,0 +1,325 @@
+"""The numbers of a study: what every method needed to reach a target, where it ended, and what the paper claims.
+
+A number over seeds is a median. A run that did not reach the target counts as +∞ in it, so a method that reaches it
+with fewer than half of its seeds has no median, rather than a flattering one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcsg.study.records import RunRecord
+
+METRICS = ("train_loss", "test_loss", "test_error", "test_error_top5", "grad_norm2")
+"""That a target can be set for; of all of them less is better."""
+UNITS = ("seconds", "passes", "ifo")
+"""In which the way to a target is measured."""
+PAPERS = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
+"""The baselines of the paper's claims, as the protocol "paper" runs them."""
+
+MISSED = "did not reach it within the budget"
+
+Claim = Mapping[str, Any]
+"""{"metric", "target", "speedup": {"scsg": 2, …}, "seconds": 16 or None}, as study.json has it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A metric and the value of it that is to be reached."""
+
+    metric: str
+    value: float
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """`test-error=0.025` as a target."""
+        name, equals, value = text.partition("=")
+        metric = name.strip().replace("-", "_")
+        if not equals:
+            raise ValueError(f"target {text!r} has no value: write METRIC=VALUE, such as test-error=0.025")
+        if metric not in METRICS:
+            known = [word.replace("_", "-") for word in METRICS]
+            close = difflib.get_close_matches(metric.replace("_", "-"), known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ValueError(f"no metric {name.strip()!r} (in target {text!r}): {hint}There are {', '.join(known)}")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"{value!r} in target {text!r} is no finite number: write one, such as {name}=0.025")
+        return cls(metric, number)
+
+    def __str__(self) -> str:
+        return f"{self.metric.replace('_', '-')}={self.value:.12g}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number over the runs of a method."""
+
+    median: float | None
+    """With what was not reached as +∞; None where that is the median."""
+    low: float | None
+    high: float | None
+    """The ends, over the runs that have the value."""
+    count: int
+    """How many have it."""
+    of: int
+    """How many there are."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of one protocol on one workload, over its seeds."""
+
+    workload: str
+    protocol: str
+    method: str
+    label: str
+    seeds: int
+    to_target: dict[str, dict[str, Spread]]
+    """By target and unit: what it took to the first evaluation at which the target is reached."""
+    final: dict[str, Spread]
+    """By metric and unit, at the last evaluation. A run that failed has no final metric, which counts as +∞."""
+    ratio: dict[str, float | None]
+    """By target: the median seconds over the best median of the workload, whatever the protocol."""
+    at_least: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """By target and unit: what the median is not below, with all that a run spent where it did not reach the target.
+    None where the run failed: there is no knowing."""
+    status: dict[str, int] = field(default_factory=dict)
+    """How the runs ended: {"finished": 2, "failed": 1}."""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as much the other method needs as VCSG, by medians."""
+
+    value: float | None
+    """None where it cannot be told."""
+    bound: str = ""
+    """"≥" where only VCSG reached the target, "≤" where only the other did, "" where the value is measured."""
+
+    def __str__(self) -> str:
+        value = self.value
+        if value is None:
+            return "–"
+        number = f"{value:.2g}" if value < 1 else f"{value:.1f}" if value < 10 else f"{value:.0f}"
+        return f"{self.bound} {number}×".strip()
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One claim of the paper beside what was measured in one protocol."""
+
+    workload: str
+    protocol: str
+    target: str
+    rival: str
+    """"scsg", "svrg" or "sgd"."""
+    label: str
+    """Of the rival, as it was run; "" where it was not."""
+    claimed: float | None
+    seconds: Speedup
+    ifo: Speedup
+    claimed_seconds: float | None
+    """VCSG's own time, where the paper has it."""
+    own_seconds: Spread
+    """VCSG's own time as measured."""
+    remark: str
+    """What the numbers alone do not say; "" where they say all."""
+
+
+Key = tuple[str, str, str, str]
+
+
+def groups(runs: Iterable[RunRecord]) -> dict[Key, list[RunRecord]]:
+    """The runs to compare (not those of a search) by workload, protocol, method and label, in the order given."""
+    found: dict[Key, list[RunRecord]] = {}
+    for run in runs:
+        config = run.config
+        if config.role == "run":
+            found.setdefault((config.workload, config.protocol, config.method, config.label), []).append(run)
+    return found
+
+
+def summarise(runs: list[RunRecord], targets: list[Target]) -> list[Line]:
+    """A line per workload, protocol and method: workloads and protocols as they come, the fastest method first.
+
+    A run that failed or was interrupted is one more in every `Spread.of`.
+    """
+    found = groups(runs)
+    reached = {key: {str(target): _to_target(own, target) for target in targets} for key, own in found.items()}
+    best = _best(reached)
+    lines = [
+        Line(
+            *key,
+            seeds=len({run.config.seed for run in own}),
+            to_target=reached[key],
+            final=_finals(own),
+            ratio={t: _ratio(units["seconds"].median, best.get((key[0], t))) for t, units in reached[key].items()},
+            at_least={str(t): _at_least(own, t) for t in targets},
+            status=dict(Counter(run.status for run in own)),
+        )
+        for key, own in found.items()
+    ]
+    places = {key[:2]: place for place, key in reversed(list(enumerate(found)))}
+    workloads = {key[0]: place for place, key in reversed(list(enumerate(found)))}
+    return sorted(lines, key=lambda line: (workloads[line.workload], places[line.workload, line.protocol], rank(line)))
+
+
+def rank(line: Line) -> tuple[float, ...]:
+    """For sorting: by the time to the first target, then by the seeds that reached it, then by where it ended."""
+    first = next(iter(line.to_target.values()), None)
+    by_time = [_or_infinity(first["seconds"].median), -first["seconds"].count] if first else []
+    ends = [
+        line.final[metric].median
+        for metric in ("test_error", "test_loss", "grad_norm2", "train_loss")
+        if metric in line.final
+    ]
+    return (*by_time, _or_infinity(ends[0] if ends else None))
+
+
+def claim_rows(claim: Claim, lines: list[Line]) -> list[ClaimRow]:
+    """The speed-up of VCSG over each method of a claim, in every protocol of the lines, which are of one workload.
+
+    In the protocol "paper" SVRG and SGD are the paper's own baselines. Where a method has several lines, its fastest
+    is taken, for VCSG as for the others.
+    """
+    target = str(Target(claim["metric"], claim["target"]))
+    for line in lines:
+        if target not in line.to_target:
+            raise ValueError(f"the lines know {', '.join(line.to_target) or 'no target'}: summarise with {target} too")
+    rows = []
+    for protocol in dict.fromkeys(line.protocol for line in lines):
+        own = [line for line in lines if line.protocol == protocol]
+        vcsg = _fastest(own, "vcsg", target)
+        for rival, claimed in claim["speedup"].items():
+            other = (_fastest(own, PAPERS[rival], target) if protocol == "paper" and rival in PAPERS else None) or (
+                _fastest(own, rival, target)
+            )
+            if vcsg is not None:
+                rows.append(_claim_row(claim, target, rival, claimed, vcsg, other))
+    return rows
+
+
+def _claim_row(
+    claim: Claim, target: str, rival: str, claimed: float | None, vcsg: Line, other: Line | None
+) -> ClaimRow:
+    return ClaimRow(
+        workload=vcsg.workload,
+        protocol=vcsg.protocol,
+        target=target,
+        rival=rival,
+        label=other.label if other else "",
+        claimed=claimed,
+        seconds=_speedup(vcsg, other, target, "seconds"),
+        ifo=_speedup(vcsg, other, target, "ifo"),
+        claimed_seconds=claim.get("seconds"),
+        own_seconds=vcsg.to_target[target]["seconds"],
+        remark=_remark(vcsg, other, rival, target),
+    )
+
+
+def _speedup(vcsg: Line, other: Line | None, target: str, unit: str) -> Speedup:
+    if other is None:
+        return Speedup(None)
+    own, its = vcsg.to_target[target][unit].median, other.to_target[target][unit].median
+    if own is not None and its is not None:
+        return Speedup(_ratio(its, own))
+    if own is not None:
+        return Speedup(_ratio(other.at_least[target][unit], own), "≥")
+    if its is not None:
+        return Speedup(_ratio(its, vcsg.at_least[target][unit]), "≤")
+    return Speedup(None)
+
+
+def _remark(vcsg: Line, other: Line | None, rival: str, target: str) -> str:
+    """What to say of a comparison beside its number."""
+    if other is None:
+        return f"{rival.upper()} was not run"
+    if all(_outcome(line, target) == MISSED for line in (vcsg, other)):
+        return f"neither {vcsg.label} nor {other.label} reached it within the budget"
+    said = [(line.label, _outcome(line, target)) for line in (vcsg, other)]
+    return "; ".join(f"{label} {outcome}" for label, outcome in said if outcome)
+
+
+def _outcome(line: Line, target: str) -> str:
+    """What became of a method on its way to a target; "" where all runs reached it."""
+    spread, failed = line.to_target[target]["seconds"], line.status.get("failed", 0)
+    if spread.count == spread.of:
+        return ""
+    if failed == spread.of:
+        return "failed"
+    if spread.count:
+        return f"reached it with {spread.count} of {spread.of} seeds"
+    return f"{MISSED} ({failed} of {spread.of} runs failed)" if failed else MISSED
+
+
+def _fastest(lines: list[Line], method: str, target: str) -> Line | None:
+    own = [line for line in lines if line.method == method]
+    return min(own, key=lambda line: _or_infinity(line.to_target[target]["seconds"].median), default=None)
+
+
+def _to_target(runs: list[RunRecord], target: Target) -> dict[str, Spread]:
+    rows = [run.reach(target.metric, target.value) for run in runs]
+    return {unit: _spread([row[unit] if row else math.inf for row in rows], len(runs)) for unit in UNITS}
+
+
+def _best(reached: dict[Key, dict[str, dict[str, Spread]]]) -> dict[tuple[str, str], float]:
+    """The least median seconds by workload and target, where there is one."""
+    best: dict[tuple[str, str], float] = {}
+    for (workload, *_), by_target in reached.items():
+        for target, units in by_target.items():
+            median = units["seconds"].median
+            if median is not None:
+                best[workload, target] = min(median, best.get((workload, target), math.inf))
+    return best
+
+
+def _at_least(runs: list[RunRecord], target: Target) -> dict[str, float | None]:
+    def spent(run: RunRecord, unit: str) -> float:
+        row = run.reach(target.metric, target.value)
+        if row is None and run.status == "failed":
+            return math.inf
+        return float((row or run.final).get(unit) or 0.0)
+
+    return {unit: _finite(statistics.median(spent(run, unit) for run in runs)) for unit in UNITS}
+
+
+def _finals(runs: list[RunRecord]) -> dict[str, Spread]:
+    """What is not measured is left out of the median; what is not finite, or of a run that failed, is +∞ there."""
+    known = {name for run in runs for name in run.final}
+    return {name: _spread(_final(runs, name), len(runs)) for name in (*METRICS, *UNITS) if name in known}
+
+
+def _final(runs: list[RunRecord], name: str) -> list[float]:
+    lost = [run.status == "failed" and name in METRICS for run in runs]
+    there = [(run, gone) for run, gone in zip(runs, lost, strict=True) if gone or name in run.final]
+    return [math.inf if gone or run.final[name] is None else run.final[name] for run, gone in there]
+
+
+def _spread(values: Sequence[float], of: int) -> Spread:
+    there = [value for value in values if math.isfinite(value)]
+    median = statistics.median(values) if values else math.inf
+    return Spread(_finite(median), min(there, default=None), max(there, default=None), len(there), of)
+
+
+def _ratio(value: float | None, over: float | None) -> float | None:
+    if value is None or over is None:
+        return None
+    return 1.0 if value == over else value / over if over else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _or_infinity(value: float | None) -> float:
+    return math.inf if value is None else value

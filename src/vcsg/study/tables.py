@@ -1,0 +1,236 @@
+"""The outcome of a study as a table for a terminal, from its records alone; a narrow one gets fewer columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from vcsg.study.methods import anchored
+from vcsg.study.records import RunRecord
+from vcsg.study.summary import Line, Spread, Target, summarise
+
+WIDTH = 132
+"""Columns of text where there is no terminal to ask."""
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str
+    cell: Callable[[Line], str]
+    rank: int
+    """Columns of the highest rank are left out first where there is no room; 0 is never."""
+    right: bool = True
+
+
+def console(stderr: bool = False) -> Console:
+    """Of stdout or stderr. Elsewhere than on a terminal text has a fixed width and neither colour nor control codes."""
+    made = Console(stderr=stderr)
+    return made if made.is_terminal else Console(stderr=stderr, width=WIDTH, no_color=True)
+
+
+def tables(runs: list[RunRecord], targets: list[Target], width: int) -> list[Table]:
+    """One per workload and target, or one per workload where there is no target."""
+    lines = summarise(runs, targets)
+    made = []
+    for workload in dict.fromkeys(line.workload for line in lines):
+        own = [line for line in lines if line.workload == workload]
+        title = _title(workload, [run for run in runs if run.config.workload == workload])
+        each: list[Target | None] = list(targets) or [None]
+        made += [_fitting(title, own, target, width) for target in each]
+    return made
+
+
+def _title(workload: str, runs: list[RunRecord]) -> str:
+    seeds = sorted({run.config.seed for run in runs if run.config.role == "run"})
+    named = ", ".join(map(str, seeds))
+    return f"{workload} (n = {max(run.config.n for run in runs):,}), seed{'s' * (len(seeds) > 1)} {named}"
+
+
+def _fitting(title: str, lines: list[Line], target: Target | None, width: int) -> Table:
+    """With as many columns as the width has room for."""
+    columns = _columns(lines, target)
+    for rank in sorted({column.rank for column in columns}, reverse=True):
+        table = _table(title, lines, [column for column in columns if column.rank <= rank])
+        if Console(width=1000).measure(table).maximum <= width:
+            break
+    return table
+
+
+def _table(title: str, lines: list[Line], columns: list[Column]) -> Table:
+    made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
+    for column in columns:
+        made.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
+    for line in lines:
+        made.add_row(*(column.cell(line) for column in columns))
+    return made
+
+
+def _columns(lines: list[Line], target: Target | None) -> list[Column]:
+    protocols = len({line.protocol for line in lines})
+    columns = [Column("method", lambda line: named(line), 0, right=False)]
+    if protocols > 1:
+        columns.append(Column("protocol", lambda line: line.protocol, 1, right=False))
+    columns += _spent() if target is None else _to_target(str(target))
+    shown = {metric for line in lines for metric in line.final}
+    finals = {
+        "train_loss": ("training\nloss", lambda v: f"{v:.2g}", 3),
+        "test_error": ("test\nerror", lambda v: f"{v:.2%}", 0),
+        "test_error_top5": ("top-5\nerror", lambda v: f"{v:.2%}", 0 if target and "top5" in target.metric else 5),
+        "grad_norm2": ("‖∇f‖²", lambda v: f"{v:.2g}", 4 if "test_error" in shown else 0),
+    }
+    columns += [
+        Column(heading, _final(metric, show), rank)
+        for metric, (heading, show, rank) in finals.items()
+        if metric in shown
+    ]
+    if target is None and "test_error" in shown:
+        best = min((e for line in lines if (e := line.final["test_error"].median) is not None), default=None)
+        columns.append(Column("ratio\nto best", _error_ratio(best), 2))
+    return columns
+
+
+def named(line: Line) -> str:
+    """The method, and how many of its runs did not come to their end."""
+    lost = [f"{count} {status}" for status, count in line.status.items() if status != "finished"]
+    return line.label + (f" ({', '.join(lost)})" if lost else "")
+
+
+def _spent() -> list[Column]:
+    return [
+        Column("passes", _final("passes", lambda v: f"{v:.1f}"), 1),
+        Column("gradients", _final("ifo", count), 6),
+        Column("seconds", _final("seconds", duration), 0),
+    ]
+
+
+def _to_target(target: str) -> list[Column]:
+    """What it took to a target: the median over the seeds, and from where to where."""
+
+    def cell(unit: str, show: Callable[[float], str]) -> Callable[[Line], str]:
+        return lambda line: spread(line.to_target[target][unit], show)
+
+    def reached(line: Line) -> str:
+        found = line.to_target[target]["seconds"]
+        if found.of == 1:
+            return "yes" if found.count else "not reached"
+        return f"{found.count} of {found.of} seeds" if found.count else "not reached"
+
+    def ratio(line: Line) -> str:
+        value = line.ratio[target]
+        return "–" if value is None else f"{value:.2f}"
+
+    return [
+        Column(f"{target}\nreached", reached, 0, right=False),
+        Column("passes\nto it", cell("passes", lambda v: f"{v:.1f}"), 1),
+        Column("gradients\nto it", cell("ifo", count), 6),
+        Column("seconds\nto it", cell("seconds", duration), 0),
+        Column("ratio\nto best", ratio, 2),
+    ]
+
+
+def _final(metric: str, show: Callable[[float], str]) -> Callable[[Line], str]:
+    return lambda line: spread(line.final[metric], show) if metric in line.final else "–"
+
+
+def _error_ratio(best: float | None) -> Callable[[Line], str]:
+    def cell(line: Line) -> str:
+        median = line.final["test_error"].median if "test_error" in line.final else None
+        return f"{median / best:.2f}" if median is not None and best else "–"
+
+    return cell
+
+
+def spread(found: Spread, show: Callable[[float], str]) -> str:
+    """The median, and in a second line from where to where the seeds go."""
+    if found.median is None:
+        return "–"
+    if found.of == 1 or found.low is None or found.high is None:
+        return show(found.median)
+    low, high = show(found.low), show(found.high)
+    return show(found.median) if low == high else f"{show(found.median)}\n{low.removesuffix('%')}–{high}"
+
+
+def count(value: float) -> str:
+    """A number of gradients, shortened."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, to about three digits."""
+    return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}" if seconds < 1000 else f"{seconds:.0f}"
+
+
+def remarks(runs: list[RunRecord], targets: Iterable[Target], jobs: int) -> list[str]:
+    """What has to be known to read the table, and what went wrong."""
+    own = [run for run in runs if run.config.role == "run"]
+    said = []
+    if any(run.config.seed != own[0].config.seed for run in own):
+        said.append("Numbers are medians over the seeds; below them the least and the largest.")
+    if list(targets):
+        every = " or ".join(f"{passes:.3g}" for passes in sorted({run.config.every for run in own}))
+        said.append(
+            f"A target counts from the first evaluation that meets it, and there is one every {every} passes, outside "
+            "clock and count. Ratio: of the seconds."
+        )
+    if jobs > 1:
+        said.append(f"{jobs} runs at once shared the machine, which their times show.")
+    return said + _about_L(own) + _about_searches(own) + _about_failures(own)
+
+
+def _about_L(runs: list[RunRecord]) -> list[str]:
+    """Where an L came from that a method was given, and what it cost outside of the count."""
+    said = []
+    given = [run for run in runs if "L" in run.notes and "search" not in run.notes]
+    for protocol in dict.fromkeys(run.config.protocol for run in given):
+        own = [run for run in given if run.config.protocol == protocol]
+        values = " / ".join(f"{L:.3g}" for L in dict.fromkeys(run.notes["L"]["L"] for run in own))
+        cost = max(run.notes["L"]["ifo"] / run.config.n for run in own)
+        whom = "all methods" if protocol == "paper" else " and ".join(dict.fromkeys(run.config.label for run in own))
+        source = f"estimated, at {cost:.1f} passes that are not in the table" if cost else "known"
+        said.append(f"{protocol or 'L'}: L = {values} (by seed) for {whom}, {source}.")
+    return said
+
+
+def _about_searches(runs: list[RunRecord]) -> list[str]:
+    tuned = {run.config.label: run for run in runs if "search" in run.notes}
+    if not tuned:
+        return []
+    found = [f"{name} {_chosen(run)}" for name, run in tuned.items()]
+    spent = [run.notes["search"]["ifo"] + run.notes.get("L", {}).get("ifo", 0) for run in tuned.values()]
+    passes = max(spent) / next(iter(tuned.values())).config.n
+    trials = next(iter(tuned.values())).notes["search"]["trials"]
+    return [
+        f"tuned: step sizes by {trials} short runs for each method, at most {passes:.0f} passes in all, "
+        f"which are not in the table: {'; '.join(found)}."
+    ]
+
+
+def _chosen(run: RunRecord) -> str:
+    search = run.notes["search"]
+    doubts = [f"{search['factor']:.3g} × its default"]
+    if search["at_edge"]:
+        doubts.append("at the edge of what was tried")
+    if search.get("epoch") == 1 and anchored(run.config.method):
+        doubts.append("judged within its first epoch")
+    return f"{search['lr']:.3g} ({', '.join(doubts)})"
+
+
+def _about_failures(runs: list[RunRecord]) -> list[str]:
+    said = [
+        f"{run.config.label}, seed {run.config.seed}: {run.message or run.status}."
+        for run in runs
+        if run.status in ("failed", "interrupted", "running")
+    ]
+    return said + [
+        f"{run.config.label}, seed {run.config.seed}: diverged {len(run.notes['warnings'])} times on its way; it then "
+        "went back and halved its step."
+        for run in runs
+        if run.notes.get("warnings")
+    ]

@@ -1,0 +1,256 @@
+"""The work of a study, in pieces that processes can share. What one leaves on disk is all that others know of it.
+
+So a study that was interrupted goes on: what is there is not done again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from vcsg.study.budgets import Budget
+from vcsg.study.estimates import Smoothness, estimate
+from vcsg.study.plan import Study
+from vcsg.study.protocols import Entry, default_step, smoothness_method
+from vcsg.study.records import Row, RunConfig, RunRecord, load
+from vcsg.study.runs import Order, Show, execute
+from vcsg.study.search import Choice, choose, loss_of, next_exponent
+from vcsg.training.interrupt import Wish
+
+
+class Task(Protocol):
+    @property
+    def name(self) -> str:
+        """Its path below the study's folder."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The names of tasks that come before it."""
+
+    def runs(self, study: Study) -> int:
+        """How many it makes."""
+
+    def done(self, study: Study) -> bool: ...
+
+    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+        """Do it, up to a KeyboardInterrupt where that was wished."""
+
+
+@dataclass(frozen=True)
+class Estimating:
+    """L for an entry and a seed."""
+
+    protocol: str
+    method: str
+    """That is to have it; in the protocol "paper" VCSG, for all."""
+    by: str
+    """The method that estimates it."""
+    options: Row
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"smoothness/{self.protocol}/{self.method}/seed-{self.seed}.json"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ()
+
+    def runs(self, study: Study) -> int:
+        return 0
+
+    def done(self, study: Study) -> bool:
+        return (study.folder / self.name).exists()
+
+    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+        found = estimate(
+            study.workload, study.data_dir, study.device, study.threads, self.by, self.options, self.seed, wish, show
+        )
+        if found is None:
+            raise KeyboardInterrupt
+        found.save(study.folder / self.name)
+
+
+@dataclass(frozen=True)
+class Searching:
+    """The short runs that choose the step size of a method in the protocol "tuned"."""
+
+    entry: Entry
+    needs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"search/{self.entry.method}"
+
+    def runs(self, study: Study) -> int:
+        return study.trials
+
+    def done(self, study: Study) -> bool:
+        return len(self.trials(study)) >= study.trials
+
+    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+        while len(trials := self.trials(study)) < study.trials:
+            losses = {e: loss_of(record) for e, record in trials.items()}
+            record = execute_order(self._order(study, len(trials) + 1, next_exponent(losses)), wish, show)
+            if record.status == "failed" and not record.notes.get("diverged"):
+                raise RuntimeError(f"{record.config.label}: {record.message}")
+        self.choice(study)
+
+    def choice(self, study: Study) -> Choice:
+        return choose(self.trials(study), self._base(study))
+
+    def trials(self, study: Study) -> dict[float, RunRecord]:
+        """Those that are complete, by exponent, in order."""
+        found: dict[float, RunRecord] = {}
+        for number in range(1, study.trials + 1):
+            record = kept(study.folder / self.name / f"trial-{number}")
+            if record is None:
+                break
+            found[float(record.notes["exponent"])] = record
+        return found
+
+    def _base(self, study: Study) -> float:
+        smoothness = given_smoothness(study, self.entry, study.seeds[0])
+        return default_step(self.entry, smoothness.L if smoothness else None)
+
+    def _order(self, study: Study, number: int, exponent: float) -> Order:
+        budget = study.trial_budget
+        options = {**self.entry.options, "lr": self._base(study) * 2**exponent}
+        # Twice its length: it is evaluated at its start and at its end alone.
+        every = 2 * (budget.in_passes(study.n) or budget.every(study.n))
+        config = configure(study, self.entry, options, study.seeds[0], budget, every, "search")
+        path = study.folder / self.name / f"trial-{number}"
+        notes = {"trial": number, "trials": study.trials, "exponent": exponent, "factor": 2**exponent}
+        return Order(config, cleared(path), study.data_dir, notes)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run of an entry with a seed."""
+
+    entry: Entry
+    seed: int
+    needs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"runs/{self.entry.path}/seed-{self.seed}"
+
+    def runs(self, study: Study) -> int:
+        return 1
+
+    def done(self, study: Study) -> bool:
+        return kept(study.folder / self.name) is not None
+
+    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+        options, notes = self._step_size(study)
+        options = {**self.entry.options, **options}
+        config = configure(study, self.entry, options, self.seed, study.budget, study.every, "run")
+        order = Order(config, cleared(study.folder / self.name), study.data_dir, notes, study.gradients)
+        execute_order(order, wish, show)
+
+    def _step_size(self, study: Study) -> tuple[Row, Row]:
+        """What the protocol adds to the options, and what it has to say of it."""
+        if self.entry.protocol == "tuned":
+            search = Searching(self.entry, ())
+            found = search.choice(study)
+            smoothness = given_smoothness(study, self.entry, study.seeds[0])
+            notes: Row = {"search": found.notes(str(study.trial_budget))}
+            return {"lr": found.lr}, notes | ({"L": asdict(smoothness)} if smoothness else {})
+        smoothness = given_smoothness(study, self.entry, self.seed)
+        return ({"L": smoothness.L}, {"L": asdict(smoothness)}) if smoothness else ({}, {})
+
+
+def execute_order(order: Order, wish: Wish, show: Show) -> RunRecord:
+    record = execute(order, wish, show)
+    if record.status == "interrupted":
+        raise KeyboardInterrupt
+    return record
+
+
+def plan(study: Study) -> list[Task]:
+    """All work of a study; what a task needs comes before it. Seed by seed, so that what is there is comparable."""
+    estimates: dict[str, Task] = {}
+    searches: list[Task] = []
+    runs: list[Task] = []
+    for seed in study.seeds:
+        for entry in study.entries:
+            # A search is made with the first seed, and holds for all.
+            tuned = entry.protocol == "tuned"
+            estimating = _estimating(study, entry, study.seeds[0] if tuned else seed)
+            needs = (estimating.name,) if estimating else ()
+            if estimating:
+                estimates[estimating.name] = estimating
+            if tuned:
+                search = Searching(entry, needs)
+                needs = (search.name,)
+                if seed == study.seeds[0]:
+                    searches.append(search)
+            runs.append(Running(entry, seed, needs))
+    return [*estimates.values(), *searches, *runs]
+
+
+def _estimating(study: Study, entry: Entry, seed: int) -> Estimating | None:
+    by = smoothness_method(entry, study.entries)
+    if by is None or study.L is not None:
+        return None
+    method, options = by
+    return Estimating(entry.protocol, "vcsg" if entry.protocol == "paper" else entry.method, method, options, seed)
+
+
+def given_smoothness(study: Study, entry: Entry, seed: int) -> Smoothness | None:
+    """The L that a protocol gives to an entry, once it is there; None where it gives none."""
+    if smoothness_method(entry, study.entries) is None:
+        return None
+    if study.L is not None:
+        return Smoothness(study.L, "known of the workload")
+    estimating = _estimating(study, entry, seed)
+    assert estimating is not None
+    return Smoothness.load(study.folder / estimating.name)
+
+
+def configure(
+    study: Study, entry: Entry, options: Row, seed: int, budget: Budget, every: float, role: str
+) -> RunConfig:
+    made = RunConfig(
+        workload=study.workload,
+        method=entry.method,
+        label=entry.label,
+        options=options,
+        seed=seed,
+        budget=budget.as_dict(),
+        every=every,
+        protocol=entry.protocol,
+        role=role,
+        device=study.device,
+        threads=study.threads,
+    )
+    return replace(made, command=command(made))
+
+
+def command(config: RunConfig) -> str:
+    """That makes a run again."""
+    given = [part for key, value in config.options.items() for part in ("--set", f"{key}={value}")]
+    parts = ["vcsg", "run", config.workload, "--method", config.method, "--seed", str(config.seed)]
+    parts += ["--budget", str(Budget(**config.budget)), "--every", f"{config.every:.12g}"]
+    parts += ["--device", config.device, "--threads", str(config.threads), *given, "--out", "DIR"]
+    return shlex.join(parts)
+
+
+def kept(path: Path) -> RunRecord | None:
+    """The run in a folder, where it is not to be done again: it came to its end, or diverged, as it would again."""
+    if not (path / "run.json").exists():
+        return None
+    (record,) = load(path)
+    done = record.status == "finished" or (record.status == "failed" and record.notes.get("diverged"))
+    return record if done else None
+
+
+def cleared(path: Path) -> Path:
+    """The folder for a run, without the one that was broken off there."""
+    if (path / "run.json").exists():
+        shutil.rmtree(path)
+    return path

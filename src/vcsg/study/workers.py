@@ -1,0 +1,210 @@
+"""Doing the tasks of a study: one after the other here, or several at once in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Event as Flag
+
+from vcsg.study.plan import Study
+from vcsg.study.progress import Board, Event, Reporter
+from vcsg.study.tasks import Task
+from vcsg.training.interrupt import Interrupt
+
+INTERVAL = 0.2
+"""Seconds after which Ctrl-C is noticed at the latest."""
+
+
+@dataclass
+class Outcome:
+    """What became of the tasks."""
+
+    interrupted: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    """By the name of the task, why it could not be done. A run that diverged has done so, and tells in its record."""
+
+
+def perform(study: Study, tasks: list[Task], board: Board) -> Outcome:
+    """Do what is not done yet. Ctrl-C ends runs after the step in hand, a second one ends them at once."""
+    todo = [task for task in tasks if not task.done(study)]
+    if study.jobs == 1 or len(todo) < 2:
+        return _one_by_one(study, todo, board)
+    return _side_by_side(study, todo, board)
+
+
+def _one_by_one(study: Study, todo: list[Task], board: Board) -> Outcome:
+    outcome = Outcome()
+    show = partial(Reporter, partial(board.tell, 0))
+    with Interrupt() as interrupt:
+        for task in todo:
+            if interrupt.asked:
+                outcome.interrupted = True
+                break
+            if blocked(task, outcome):
+                continue
+            try:
+                task.perform(study, interrupt, show)
+            except KeyboardInterrupt:
+                outcome.interrupted = True
+                break
+            except Exception as error:
+                outcome.failures[task.name] = str(error) or type(error).__name__
+    return outcome
+
+
+def blocked(task: Task, outcome: Outcome) -> bool:
+    """Whether what the task needs could not be done, which then holds for it too."""
+    for need in task.needs:
+        if need in outcome.failures:
+            outcome.failures[task.name] = f"it needs {need}, where {outcome.failures[need]}"
+            return True
+    return False
+
+
+# --- several at once
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A worker's last word on a task."""
+
+    failure: str = ""
+    interrupted: bool = False
+
+
+@dataclass
+class Worker:
+    process: SpawnProcess
+    connection: Connection[Task | None, Event | Finished]
+    task: Task | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The wish to stop, from another process."""
+
+    flag: Flag
+
+    @property
+    def asked(self) -> bool:
+        return self.flag.is_set()
+
+
+def serve(study: Study, connection: Connection[Event | Finished, Task | None], flag: Flag) -> None:
+    """The life of a worker. Ctrl-C reaches it as well, but is for the main process to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    show = partial(Reporter, connection.send)
+    try:
+        while (task := connection.recv()) is not None:
+            try:
+                task.perform(study, Told(flag), show)
+                connection.send(Finished())
+            except KeyboardInterrupt:
+                connection.send(Finished(interrupted=True))
+            except Exception as error:
+                connection.send(Finished(failure=str(error) or type(error).__name__))
+    except (EOFError, OSError):
+        return  # the main process is gone
+
+
+def _side_by_side(study: Study, todo: list[Task], board: Board) -> Outcome:
+    outcome = Outcome()
+    with Interrupt() as interrupt, _workers(study, min(study.jobs, len(todo))) as (workers, flag):
+        waiting = list(todo)
+        try:
+            while True:
+                if interrupt.asked and not flag.is_set():
+                    outcome.interrupted = True
+                    flag.set()
+                if not outcome.interrupted:
+                    _assign(workers, waiting, outcome)
+                busy = {worker.connection: place for place, worker in enumerate(workers) if worker.task}
+                if not busy:
+                    lost = {} if outcome.interrupted else {task.name: "no process is left for it" for task in waiting}
+                    outcome.failures |= lost
+                    return outcome
+                for ready in wait(list(busy), INTERVAL):
+                    place = busy[ready]  # type: ignore[index]
+                    _listen(place, workers[place], board, outcome)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            return outcome
+
+
+def _assign(workers: list[Worker], waiting: list[Task], outcome: Outcome) -> None:
+    """Give every idle worker the first task whose needs are met."""
+    for worker in workers:
+        if worker.task is not None or not worker.process.is_alive():
+            continue
+        pending = {task.name for task in waiting} | {w.task.name for w in workers if w.task}
+        for task in list(waiting):
+            if blocked(task, outcome):
+                waiting.remove(task)
+            elif not pending & set(task.needs):
+                waiting.remove(task)
+                worker.task = task
+                worker.connection.send(task)
+                break
+
+
+def _listen(place: int, worker: Worker, board: Board, outcome: Outcome) -> None:
+    assert worker.task is not None
+    try:
+        message = worker.connection.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        code = worker.process.exitcode
+        message = Finished(failure=f"its process ended with status {code}; it may have run out of memory")
+    if not isinstance(message, Finished):
+        board.tell(place, message)
+        return
+    if message.failure:
+        outcome.failures[worker.task.name] = message.failure
+    outcome.interrupted = outcome.interrupted or message.interrupted
+    worker.task = None
+
+
+@contextmanager
+def _workers(study: Study, count: int) -> Iterator[tuple[list[Worker], Flag]]:
+    """Processes that are gone when the block ends, at once where it ends by an error."""
+    context = multiprocessing.get_context("spawn")
+    flag = context.Event()
+    workers = []
+    try:
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(study, theirs, flag), daemon=True)
+            with _ignoring_interrupts():
+                process.start()
+            theirs.close()
+            workers.append(Worker(process, ours))
+        yield workers, flag
+    finally:
+        for worker in workers:
+            if worker.task is None and worker.process.is_alive():
+                worker.connection.send(None)
+            else:
+                worker.process.terminate()
+        for worker in workers:
+            worker.process.join()
+            worker.connection.close()
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """A process that is started now inherits it, and so is not interrupted in its imports either."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

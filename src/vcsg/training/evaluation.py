@@ -1,0 +1,48 @@
+"""What is measured beside a run, without a trace in it: the model in mode eval(), generators put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vcsg.sampling import seeded
+from vcsg.training.sources import Source
+
+
+def means(model: nn.Module, source: Source, size: int, measure: Callable[[Any], dict[str, float]]) -> dict[str, float]:
+    """The means over all samples of what `measure` finds of a batch, `size` samples at once."""
+    sums = dict[str, float]()
+    with torch.no_grad(), mode(model, False), seeded(0, model.parameters()):
+        for count, batch in source.parts(size):
+            for name, value in measure(batch).items():
+                sums[name] = sums.get(name, 0.0) + value * count / source.n
+    return sums
+
+
+def gradient_norm2(model: nn.Module, source: Source, size: int, objective: Callable[[Any], Tensor]) -> float:
+    """‖∇f‖² of the mean objective over all samples, summed in float64; the parameters' `grad` is left as it is."""
+    params = [p for p in model.parameters() if p.requires_grad]
+    total = [torch.zeros_like(p, dtype=torch.float64) for p in params]
+    with torch.enable_grad(), mode(model, False), seeded(0, params):
+        for count, batch in source.parts(size):
+            found = torch.autograd.grad(objective(batch), params, allow_unused=True)
+            for t, g in zip(total, found, strict=True):
+                if g is not None:
+                    t.add_(g, alpha=count / source.n)
+    return sum(float(t.square().sum()) for t in total)
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in mode train() or eval(), then every module back in its own."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, before in modes:
+            module.training = before

@@ -1,0 +1,153 @@
+"""`fit`: a model, a loss and data to a result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vcsg.family import Method
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.run import Record
+from vcsg.training.clock import Clock
+from vcsg.training.evaluation import means, mode
+from vcsg.training.interrupt import Interrupt
+from vcsg.training.limits import Limits
+from vcsg.training.loop import Loop
+from vcsg.training.progress import choose
+from vcsg.training.result import COLUMNS, Result
+from vcsg.training.sources import DatasetSource, make_source
+from vcsg.training.task import Task
+
+
+def fit(
+    model: nn.Module,
+    loss: Callable[[Any, Any], Tensor] | None,
+    data: Any,
+    method: str | Method = "vcsg",
+    *,
+    passes: float | None = None,
+    seconds: float | None = None,
+    ifo: float | None = None,
+    until: Callable[[Record], bool] | None = None,
+    objective: Callable[[nn.Module, Any], Tensor] | None = None,
+    test: Any = None,
+    metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+    every: float = 1.0,
+    test_batch_size: int = 1000,
+    workers: int = 0,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    device: torch.device | str | None = None,
+    state: dict[str, Any] | None = None,
+    progress: bool | None = None,
+    seed: int = 0,
+    callback: Callable[[Record], None] | None = None,
+    **options: Any,
+) -> Result:
+    """Minimise the mean loss of a model over data, in place.
+
+    Ctrl-C ends the run after the step in hand and returns what there is; a second one ends it at once.
+
+    Args:
+        model: trained in mode train(), evaluated in mode eval(), its own modes put back at the end.
+        loss: (outputs, targets) → the mean loss of a batch, which is then a pair (inputs, targets).
+        data: tensors with the samples along the first axis, as (X, Y), as one tensor or as a dict; or a dataset with
+            `__getitem__` and `__len__`.
+        method: a registered name (`vcsg.methods()` lists them), or a `vcsg.Method`.
+        passes: stop when that many gradients have been evaluated, in units of the number of samples.
+        seconds: stop after this time, evaluations not counted.
+        ifo: stop when that many gradients of single samples have been evaluated.
+        until: stop when this returns True for the record of an epoch; see `vcsg.stationary`.
+        objective: (model, batch) → the mean loss of a batch of any shape; then `loss` is None.
+        test: held-out samples, of the same kinds as `data`.
+        metrics: by name, (outputs, targets) → a number, averaged over the test samples; with `objective`
+            (model, batch) → a number. Classification has "error", the share of wrong predictions, by itself.
+        every: passes between two evaluations. The last point is always evaluated.
+        test_batch_size: the samples evaluated at once.
+        workers: processes that read a dataset.
+        collate_fn: makes a batch of a list of the dataset's samples; None is torch's own.
+        device: where model and batches go; None is where the model is.
+        state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of
+            that run; `seconds` counts from this call.
+        progress: True shows a bar on a terminal (needs rich) and a line per evaluation elsewhere, on stderr; False
+            shows nothing; None is True on a terminal alone.
+        seed: of all sampling, and of the model's randomness in training.
+        callback: called with the `Record` of every epoch.
+        options: those of `FiniteSumOptimizer` and of the method: lr, L, weight_decay, b, eps, …
+
+    Returns:
+        A `Result`, its model at the point that the method returns.
+
+    Example:
+        result = vcsg.fit(model, cross_entropy, (X, Y), "svrg", b=64, lr=2.9, passes=30, test=(X_test, Y_test))
+        print(result)
+        result.plot("run.png")
+    """
+    limits = Limits(passes, seconds, ifo, until)
+    task = Task(model, loss, objective, dict(metrics or {}))
+    place = _place(model, device)
+    train = make_source("data", data, task, place, workers, collate_fn)
+    held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
+    _check(task, held_out is not None, every, test_batch_size, options)
+    if (workers or collate_fn is not None) and not any(isinstance(s, DatasetSource) for s in (train, held_out)):
+        raise ValueError("the data are tensors, which nothing has to load: leave workers= and collate_fn= out")
+    records: list[Record] = []
+
+    def tell(record: Record) -> None:
+        records.append(record)
+        if callback is not None:
+            callback(record)
+
+    model.to(place)
+    optimizer = FiniteSumOptimizer(
+        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=tell, **options
+    )
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+    def evaluate(row: dict[str, float], last: bool) -> None:
+        row["test_loss"] = math.nan
+        if held_out is not None:
+            row |= means(model, held_out, test_batch_size, task.measure)
+
+    clock, tested = Clock(place), held_out is not None
+    loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock)
+    shown = choose(progress)(optimizer.method.name, optimizer, limits.measured)
+    with mode(model, True), Interrupt() as interrupt, shown as display:
+        stopped = loop.run(interrupt, display)
+    return Result(
+        model=model,
+        method=optimizer.method.name,
+        options={**options, "seed": seed},
+        n=train.n,
+        history=loop.history,
+        records=records,
+        seconds=clock.seconds,
+        ifo=optimizer.ifo,
+        passes=optimizer.passes,
+        stopped=stopped,
+        state=optimizer.state_dict(),
+    )
+
+
+def _place(model: nn.Module, device: torch.device | str | None) -> torch.device:
+    first = next(model.parameters(), None)
+    if first is None:
+        raise ValueError("the model has no parameters: there is nothing to fit")
+    return first.device if device is None else torch.device(device)
+
+
+def _check(task: Task, tested: bool, every: float, test_batch_size: int, options: Mapping[str, Any]) -> None:
+    if not every > 0:
+        raise ValueError(f"every = {every!r}: give the passes between evaluations, above 0; math.inf for the last only")
+    if isinstance(test_batch_size, bool) or not isinstance(test_batch_size, int) or test_batch_size < 1:
+        raise ValueError(f"test_batch_size = {test_batch_size!r}: give a whole number of samples, at least 1")
+    if task.metrics and not tested:
+        raise ValueError(f"metrics {', '.join(task.metrics)} are measured on test samples: give test= as well")
+    if taken := set(COLUMNS) & set(task.metrics):
+        raise ValueError(f"a metric is called {taken.pop()!r}, as a column of the history is: choose another name")
+    if known := {"params", "n", "buffers"} & set(options):
+        raise TypeError(f"{known.pop()}= is known from the model and the data: leave it out")

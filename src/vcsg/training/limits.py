@@ -1,0 +1,33 @@
+"""When a run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vcsg.run import Record
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The first that is reached ends a run."""
+
+    passes: float | None = None
+    seconds: float | None = None
+    ifo: float | None = None
+    until: Callable[[Record], bool] | None = None
+
+    def __post_init__(self) -> None:
+        numbers = {"passes": self.passes, "seconds": self.seconds, "ifo": self.ifo}
+        for name, limit in numbers.items():
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} = {limit!r}: give a number above 0")
+        if self.until is None and all(limit is None for limit in numbers.values()):
+            raise ValueError("fit() would never end: give passes= (over the data), seconds=, ifo= or until=")
+        if self.until is not None and not callable(self.until):
+            raise TypeError(f"until = {self.until!r}: give a function of a record, such as vcsg.stationary(1e-4)")
+
+    @property
+    def measured(self) -> bool:
+        """Whether it can be known how much of a run is done."""
+        return any(limit is not None for limit in (self.passes, self.seconds, self.ifo))

@@ -1,0 +1,408 @@
+"""The command `vcsg` as a user gives it: what it prints, what it leaves, how it fails and how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from study_sample import PROBLEM, network
+from typer.testing import CliRunner, Result
+
+import vcsg
+from vcsg.cli import app
+from vcsg.study.records import load
+
+SOURCE = Path(vcsg.__file__).parents[1]
+TINY = ("--budget", "2passes", "--every", "1")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VCSG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("VCSG_DATA", raising=False)
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def start(*words: str, stderr: int = subprocess.PIPE, **settings: str) -> subprocess.Popen[str]:
+    """A process of its own, where warnings are errors, in a group of its own, to be interrupted alone."""
+    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
+    plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
+    environment = plain | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+    environment |= {"PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8", **settings}
+    command = [sys.executable, "-m", "vcsg", *words]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, out, err or ""
+
+
+# --- run
+
+
+def test_run_leaves_its_records_and_says_what_came_out() -> None:
+    done = call(
+        "run", PROBLEM, "--method", "svrg", "--seed", "3", *TINY, "--out", "out", "--set", "b=4", "--set", "L=1"
+    )
+    assert done.exit_code == 0, done.output
+    (record,) = load("out")
+    assert (record.status, record.config.seed, record.config.options) == ("finished", 3, {"b": 4, "L": 1})
+    assert (Path("out") / "weights.safetensors").is_file()
+    assert "SVRG, b=4" in done.output
+    assert "Records: out" in done.output
+
+
+def test_the_command_in_a_record_makes_the_run_again() -> None:
+    assert call("run", network(Path.cwd()), "--method", "sgd-momentum", *TINY, "--out", "one").exit_code == 0
+    (first,) = load("one")
+    words = shlex.split(first.config.command.replace("DIR", "two"))
+    assert words[0] == "vcsg"
+    assert call(*words[1:]).exit_code == 0
+    (second,) = load("two")
+    assert [row["train_loss"] for row in second.evaluations] == [row["train_loss"] for row in first.evaluations]
+
+
+def test_options_come_from_a_file_too() -> None:
+    Path("options.toml").write_text("L = 1.0\n[scsg]\nb = 4\nK = 1.0\n")
+    done = call("run", PROBLEM, "--method", "scsg", *TINY, "--config", "options.toml", "--set", "b=2", "--out", "out")
+    assert done.exit_code == 0, done.output
+    (record,) = load("out")
+    assert record.config.options == {"L": 1.0, "b": 4, "K": 1.0}
+
+
+def test_a_run_that_fails_is_named() -> None:
+    done = call("run", PROBLEM, "--method", "sgd-momentum", "--set", "lr=1e300", *TINY, "--out", "out")
+    assert done.exit_code == 1
+    assert re.search(r"vcsg: SGD, momentum 0.9: diverged: the loss is (inf|nan) in step \d", done.stderr)
+
+
+# --- compare
+
+
+def test_compare_from_end_to_end() -> None:
+    """A process of its own, piped: plain lines, the table, the verdict. Then figures and report, from records."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
+    words = ["compare", network(Path.cwd()), "--methods", "vcsg,sgd,tuned:sgd-momentum", "--seeds", "2", *TINY]
+    words += ["--set", "vcsg.b_min=4", "--set", "sgd.b=8", "--trials", "3", "--target", "test-error=0.6", "--jobs", "2"]
+    words += ["--no-report", "--out", "out"]
+    status, out, err = finish(start(*words))
+    assert status == 0, err
+    assert "\x1b" not in out + err
+    assert "\r" not in out + err
+    assert len(re.findall(r"^run \d of 9, .*: \d\.\d passes, \d\.\d s, training loss ", err, re.MULTILINE)) == 9
+    assert "tiny/lenet-300-100 (n = 60), seeds 0, 1" in out
+    for label in ("VCSG, b_min=4", "SGD, b=8", "SGD, momentum 0.9, b=64"):
+        assert re.search(rf"^ {label} +(default|tuned) +(2 of 2 seeds|1 of 2 seeds|not reached) ", out, re.MULTILINE)
+    assert "Lowest test error: " in out
+    assert "2 runs at once shared the machine" in out
+    assert "tuned: step sizes by 3 short runs for each method" in out
+    study = json.loads(Path("out/study.json").read_text())
+    assert study["command"] == shlex.join(["vcsg", *words])
+    assert study["targets"] == [{"metric": "test_error", "value": 0.6}]
+    assert study["methods"] == ["default/vcsg", "default/sgd", "tuned/sgd-momentum"]
+    assert len(load("out/runs")) == 6
+    assert len(load("out/search")) == 3
+
+    again = call("report", "out", "--out", "again/page.html")
+    assert again.exit_code == 0, again.output
+    assert _table(again.output) == _table(out)
+    assert Path("again/page.html").is_file()
+    assert {path.suffix for path in Path("again/figures").iterdir()} == {".png", ".pdf"}
+
+
+def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
+    words = ["compare", PROBLEM, "--methods", "vcsg,sgd,sgd-momentum", *TINY, "--seeds", "1", "--no-report"]
+    done = call(*words, "--set", "sgd-momentum.lr=1e300")
+    assert done.exit_code == 1
+    assert "vcsg: runs/default/sgd-momentum/seed-0: diverged: the loss is" in done.stderr
+    assert "SGD, momentum 0.9 (1 failed)" in done.stdout
+    assert "Lowest ‖∇f‖²: " in done.stdout
+
+
+def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vcsg.study import tasks
+
+    def broken(*_: object) -> None:
+        raise FloatingPointError("no L to be had")
+
+    monkeypatch.setattr(tasks, "estimate", broken)
+    words = ["compare", network(Path.cwd()), "--methods", "vcsg", "--protocol", "paper", *TINY, "--seeds", "1"]
+    done = call(*words)
+    assert done.exit_code == 1
+    assert done.stdout == "No run has come to its first evaluation.\n"
+    assert "vcsg: smoothness/paper/vcsg/seed-0.json: no L to be had" in done.stderr
+
+
+def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are drawn is tested elsewhere, and what they need may be missing."""
+    from vcsg.study import figures, report
+
+    drawn: list[Path] = []
+    monkeypatch.setattr(figures, "draw", lambda runs, out, targets: drawn.append(out) or [out / "one.png"])
+    monkeypatch.setattr(report, "write", lambda folders, path: drawn.append(path) or path)
+    words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "1", "--target", "train-loss=0.1"]
+    done = call(*words)
+    assert drawn == [Path("study-output/figures"), Path("study-output/report.html")]
+    assert done.stdout.endswith("Figures: study-output/figures\nReport: study-output/report.html\n")
+    other = call("report", "study-output", "--target", "grad-norm2=0.5")
+    assert "grad-norm2=0.5" in other.stdout
+    assert "train-loss=0.1" not in other.stdout
+
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("it needs something: pip install something")
+
+    monkeypatch.setattr(figures, "draw", missing)
+    monkeypatch.setattr(report, "write", missing)
+    done = call(*words)
+    assert done.exit_code == 0
+    assert "No figures: it needs something" in done.stderr
+    assert "No report: it needs something" in done.stderr
+    done = call("report", "study-output")
+    assert done.exit_code == 1
+    assert "vcsg: it needs something" in done.stderr
+
+
+def _table(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "  " in line]
+
+
+def test_protocols_can_be_repeated_or_listed() -> None:
+    words = ["compare", PROBLEM, "--methods", "vcsg,svrg", *TINY, "--seeds", "5,", "--no-report"]
+    done = call(*words, "--protocol", "default,paper")
+    assert done.exit_code == 0, done.output
+    assert {record.config.seed for record in load("study-output")} == {5}
+    assert "the paper's SVRG" in done.output
+    again = call(*words, "--protocol", "default", "--protocol", "paper")
+    assert again.exit_code == 0, "it is the same study"
+
+
+def test_narrow_terminals_get_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vcsg.study import tables
+
+    words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "2", "--target", "grad-norm2=10"]
+    wide = call(*words, "--no-report").output
+    assert "ratio" in wide
+    monkeypatch.setattr(tables, "WIDTH", 45)
+    narrow = call(*words, "--no-report").output
+    assert "ratio" not in narrow
+    assert "seconds" in narrow
+    assert all(len(line) <= 45 for line in _table(narrow) if line.startswith(" "))
+
+
+def test_a_finished_study_is_shown_and_not_made_again() -> None:
+    words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "1", "--no-report"]
+    first, second = call(*words), call(*words)
+    assert first.exit_code == second.exit_code == 0
+    assert "run 1 of 2" in first.stderr
+    assert second.stderr == ""
+    assert second.stdout == first.stdout
+
+
+def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
+    """As it stands there, but for its length."""
+    recipe = (SOURCE.parent / "Makefile").read_text().split("\ndemo:", 1)[1].split("\n\n")[0]
+    words = shlex.split(recipe.split("-m vcsg ", 1)[1].replace("\\\n", " "))
+    short = ["--budget", "0.1passes", "--seeds", "1", "--jobs", "1", "--trials", "3", "--no-report"]
+    done = call(*words, *short)
+    assert done.exit_code == 0, done.output
+    assert len(load("demo-output/runs")) == 5
+    assert "Lowest test error: " in done.stdout
+
+
+# --- Ctrl-C
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A child inherits an ignored SIGINT, which some runners set."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _wait_for_rows(folder: Path, runs: int) -> None:
+    end = time.monotonic() + 60
+    while len(list(folder.rglob("evaluations.jsonl"))) < runs:
+        assert time.monotonic() < end, "nothing was evaluated"
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_everything(jobs: int) -> None:
+    words = ["compare", PROBLEM, "--methods", "svrg,sgd,vcsg", "--seeds", "1", "--no-report", "--every", "5"]
+    words += ["--jobs", str(jobs), "--out", "out", "--set", "sgd.b=1"]
+    process = start(*words, "--budget", "20000passes")
+    _wait_for_rows(Path("out"), jobs)
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process)
+    assert status == 130, err
+    assert "Traceback" not in err
+    assert len(re.findall(r"\(1 interrupted\)", out)) == jobs
+    assert "there is nothing to compare" in out
+    found = load("out")
+    assert {record.status for record in found} == {"interrupted"}
+    assert len(found) == jobs
+    assert all(record.final["passes"] > record.evaluations[0]["passes"] for record in found)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_a_run() -> None:
+    process = start("run", PROBLEM, "--budget", "20000passes", "--out", "out")
+    _wait_for_rows(Path("out"), 1)
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process)
+    assert status == 130, err
+    assert "(1 interrupted)" in out
+    (record,) = load("out")
+    assert record.status == "interrupted"
+    assert "grad_norm2" in record.final
+
+
+def test_what_was_killed_is_readable() -> None:
+    process = start("run", PROBLEM, "--budget", "20000passes", "--every", "1", "--out", "out")
+    _wait_for_rows(Path("out"), 1)
+    time.sleep(0.2)
+    process.kill()
+    finish(process)
+    (record,) = load("out")
+    assert record.status == "running"
+    assert record.evaluations
+
+
+# --- progress
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_bars_on_a_terminal() -> None:
+    import pty
+
+    here, there = pty.openpty()
+    chunks: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                chunks.append(os.read(here, 4096))
+            except OSError:  # the other end is closed
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    words = ["compare", PROBLEM, "--methods", "vcsg,svrg", "--budget", "40passes", "--seeds", "1", "--no-report"]
+    status, out, _ = finish(start(*words, stderr=there, TERM="xterm", COLUMNS="150"))
+    os.close(there)
+    reader.join()
+    os.close(here)
+    shown = b"".join(chunks).decode()
+    assert status == 0, shown
+    assert "\x1b" not in out
+    for part in ("run 1 of 2, default, VCSG, seed 0: ", "1 of 2 runs done", " passes, j=", "inner", "B=", "loss", "━"):
+        assert part in shown
+
+
+# --- the rest
+
+
+def test_version_help_and_module() -> None:
+    assert call("--version").output == f"vcsg {vcsg.__version__}\n"
+    shown = call("--help").output
+    for command in ("run", "compare", "reproduce", "report", "list", "data"):
+        assert f"\n  {command} " in shown
+    assert call().exit_code == 2
+    status, out, err = finish(start("--version"))
+    assert (status, out, err) == (0, f"vcsg {vcsg.__version__}\n", "")
+
+
+def test_lists() -> None:
+    methods = call("list", "methods").output
+    assert re.search(r"^vcsg +VCSG +eps, K, ", methods, re.MULTILINE)
+    assert re.search(r"^sgd-momentum ", methods, re.MULTILINE)
+    workloads = call("list", "workloads").output
+    assert re.search(r"^mnist-mini/lenet-300-100 +n =  10,000 +266,610 parameters$", workloads, re.MULTILINE)
+    assert re.search(r"^mnist/lenet-300-100 .* download: \d+ MB$", workloads, re.MULTILINE)
+
+
+def test_data_where() -> None:
+    shown = call("data", "where", "--data-dir", "nowhere").output
+    assert shown.startswith("looked for in: nowhere\n")
+    assert re.search(r"^mnist-mini .* in the package$", shown, re.MULTILINE)
+    assert re.search(r"^mnist .* not there: vcsg data fetch mnist$", shown, re.MULTILINE)
+    assert call("data", "fetch", "mnist-mini").exit_code == 0
+
+
+def test_reproduce_names_what_is_not_there() -> None:
+    Path("empty").mkdir()
+    done = call("reproduce", "--data-dir", "empty")
+    assert done.exit_code == 1
+    for name in ("mnist", "cifar10", "tiny-imagenet"):
+        assert f"{name} is not there: vcsg data fetch {name}" in done.stderr
+    assert "none of the data sets is there" in done.stderr
+
+
+WRONG: dict[str, tuple[str, int, str]] = {
+    "command": ("compar", 2, "No such command 'compar'"),
+    "option": (f"run {PROBLEM} --sed 1", 2, "No such option: --sed"),
+    "workload": ("run mnist-mini/lenet-300", 2, "no model or problem 'lenet-300'.*did you mean 'lenet-300-100'"),
+    "data set": ("run minst/lenet-300-100", 2, "no data set 'minst': did you mean 'mnist'"),
+    "no data": ("run mnist/lenet-300-100 --data-dir .", 1, "the files of mnist are not in"),
+    "method": (f"run {PROBLEM} --method scgs", 2, "no method 'scgs': did you mean 'scsg'"),
+    "methods": (f"compare {PROBLEM} --methods vcsg,scgs", 2, "no method 'scgs': did you mean 'scsg'"),
+    "protocol": (f"compare {PROBLEM} --protocol papre", 2, "no protocol 'papre': did you mean 'paper'"),
+    "set": (f"run {PROBLEM} --set esp=1", 2, "vcsg has no option 'esp': did you mean 'eps'"),
+    "value": (f"run {PROBLEM} --set comparison=lemmma", 2, "comparison = 'lemmma': choose one of norm, lemma"),
+    "range": (f"run {PROBLEM} --set rho=2", 2, "rho = 2: give a number strictly between 0 and 1"),
+    "kind": (f"run {PROBLEM} --set B_min=many", 2, "B_min = 'many' .*give a whole number"),
+    "config": (f"run {PROBLEM} --config none.toml", 2, "--config none.toml: No such file"),
+    "budget": (f"run {PROBLEM} --budget 30", 2, "budget '30': write 30passes, 120s or 500000ifo"),
+    "seeds": (f"compare {PROBLEM} --seeds x", 2, "seeds 'x': give how many, such as 3, or which"),
+    "target": (f"compare {PROBLEM} --target tset-error=1", 2, "no metric 'tset-error'.*did you mean test-error"),
+    "jobs": (f"compare {PROBLEM} --jobs 0", 2, "jobs = 0: give a whole number, at least 1"),
+    "device": (f"run {PROBLEM} --device gpu", 2, "device 'gpu': give cpu, cuda"),
+    "report": ("report nowhere", 1, "nowhere is no folder: give one that `vcsg run` or `vcsg compare` wrote"),
+    "no runs": ("report .", 1, "there is no run in"),
+    "listed": ("list modles", 2, "'modles' is not one of 'workloads', 'methods'"),
+    "fetch": ("data fetch minst", 2, "no data set 'minst': did you mean 'mnist'"),
+    "reproduce": ("reproduce --data-set minst", 2, "the paper has no data set 'minst': did you mean 'mnist'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_one_line(case: str, tmp_path: Path) -> None:
+    words, status, message = WRONG[case]
+    done = call(*words.split())
+    assert done.exit_code == status, done.output
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.output
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(("vcsg: ", "Error: "))
+    assert not list(tmp_path.glob("*-output"))
+
+
+def test_another_study_in_the_folder_is_refused() -> None:
+    words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--no-report"]
+    assert call(*words, "--seeds", "1").exit_code == 0
+    done = call(*words, "--seeds", "2")
+    assert done.exit_code == 2
+    assert "study-output holds another study (seeds was 0, now 0, 1)" in done.stderr

@@ -1,0 +1,373 @@
+"""The report: what is in the page, and that it works in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from chromium import FOUND, Chromium, chromium
+from records_sample import MNIST, analytic, config, rows, write_run, write_study
+
+from vcsg.study import report
+from vcsg.study.report.findings import listed, reduces_variance, sentences
+from vcsg.study.report.markup import Markup, tag, text
+from vcsg.study.report.studies import sections
+
+HOSTILE = "<script>alert(1)</script>\"' & </pre><b>$title"
+VOID = {"meta", "input", "br", "img", "link"}
+
+
+class Reader(HTMLParser):
+    """The elements of a page, and whether each is closed where it should be."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        inside = self.open[-1] if self.open else ""
+        (self.scripts if inside == "script" else self.text).append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def page_of(*folders: Path, out: Path) -> str:
+    return report.write(list(folders), out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of the paper's kind with all that can go wrong in it, and an analytic problem."""
+    folder = tmp_path_factory.mktemp("studies")
+    write_study(folder / "mnist", passes=15, seeds=2, every=0.5)
+    broken = config("mnist/lenet-300-100", "svrg", "SVRG", seed=7, protocol="tuned", options={"lr": 2.9, "b": 64})
+    found = rows(MNIST["tuned"]["svrg"], 7, passes=3, every=0.5, n=60_000)
+    write_run(
+        folder / "mnist/runs/tuned/svrg/seed-7", broken, found, status="failed", message="diverged: the loss is inf"
+    )
+    stopped = config("mnist/lenet-300-100", "sgd", "SGD", seed=7, protocol="tuned")
+    write_run(folder / "mnist/runs/tuned/sgd/seed-7", stopped, found, status="interrupted")
+    hostile = config("mnist/lenet-300-100", "hostile", HOSTILE, protocol="tuned", command=HOSTILE)
+    write_run(folder / "mnist/runs/tuned/hostile/seed-0", hostile, found, notes={"said": HOSTILE}, message=HOSTILE)
+    analytic(folder / "logistic", seeds=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(studies: Path) -> str:
+    return page_of(studies, out=studies)
+
+
+@pytest.fixture(scope="module")
+def path(studies: Path, page: str) -> Path:
+    """Of the file with the page."""
+    return studies / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def desktop(browser: Chromium, path: Path) -> Chromium:
+    """The page in a wide window; it is loaded anew only after another test had it in another one."""
+    if browser.shown != (path, 1280, False):
+        browser.open(path)
+    return browser
+
+
+class TestPage:
+    def test_is_well_formed(self, page: str) -> None:
+        reader = Reader(page)
+        assert reader.open == []
+        names = [name for name, _ in reader.tags]
+        assert [names.count(name) for name in ("html", "head", "body", "title", "h1")] == [1] * 5
+        ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
+        assert len(ids) == len(set(ids))
+
+    def test_needs_nothing_from_elsewhere(self, page: str) -> None:
+        reader = Reader(page)
+        for name, attributes in reader.tags:
+            assert name not in ("link", "iframe", "img", "object", "embed", "base")
+            for attribute in ("src", "href", "srcset", "action", "poster", "data"):
+                assert (attributes.get(attribute) or "#").startswith("#")
+        style = page[page.index("<style>") : page.index("</style>")]
+        assert not re.search(r"@import|url\(|//", style)
+        own = [script for script in reader.scripts if "plotly.js v" not in script]
+        assert not any(re.search(r"https?:|['\"]//", script) for script in own)
+
+    def test_has_plotly_once(self, page: str) -> None:
+        assert page.count("plotly.js v") == 1
+
+    def test_sections_are_in_order(self, page: str) -> None:
+        ids = [a["id"] for name, a in Reader(page).tags if name == "section"]
+        assert ids == ["findings", "claims", "workload-1", "workload-2", "environment"]
+        heads = re.findall(r"<h3>(.*?)</h3>", page[page.index('id="workload-2"') :])
+        assert heads[:4] == ["Test error", "Training loss", "To a test error of 2.5\u00a0%", "Inside VCSG"]
+        assert heads[-3:] == ["The search for step sizes", "Settings", "Runs that did not finish"]
+
+    def test_what_a_record_says_is_no_markup(self, page: str) -> None:
+        assert "<script>alert" not in page
+        assert "</pre><b>" not in page
+        assert HOSTILE in " ".join(Reader(page).text)
+
+    def test_commands_stand_by_every_figure(self, page: str, studies: Path) -> None:
+        figures = page.split("<figure>")[1:]
+        assert len(figures) >= 8
+        assert all(f"vcsg report {studies}" in figure.split("</figure>")[0] for figure in figures)
+        assert "vcsg compare mnist/lenet-300-100 --seeds 2 --passes 15" in page
+
+    def test_failed_and_interrupted_runs_are_named(self, page: str) -> None:
+        words = Reader(page).words
+        assert "diverged: the loss is inf" in words
+        assert "2 runs did not finish; they are named below." in words
+
+    def test_search_settings_and_machines(self, page: str) -> None:
+        words = Reader(page).words
+        assert "20 short runs chose the step sizes of the protocol “tuned”" in words
+        assert "at the edge of what was tried" in words
+        assert "b_min = 16" in words
+        assert "a processor" in words
+        assert "estimated as vcsg does, at the initial weights of seed 1" in words
+
+    def test_figures_are_compact(self, page: str) -> None:
+        for script in Reader(page).scripts:
+            if "Plotly.newPlot" in script and "plotly.js v" not in script:
+                assert len(script) < 300_000
+                assert "bdata" not in script
+
+    def test_tables_sort_by_values(self, page: str) -> None:
+        claims = page[page.index('id="claims"') : page.index('id="workload-1"')]
+        assert claims.count("aria-sort=") == claims.count("<button")
+        assert re.search(r'class="number">\s*4×', claims)
+
+
+class TestFolders:
+    def test_a_single_run_without_a_study(self, tmp_path: Path) -> None:
+        write_run(
+            tmp_path / "r", config("w/net", "sgd", "SGD"), rows(MNIST["tuned"]["sgd"], 0, passes=3, every=1, n=100)
+        )
+        words = Reader(page_of(tmp_path / "r", out=tmp_path)).words
+        assert "The lowest final test error had SGD" in words
+        assert "One seed per method: a demonstration, not a study." in words
+
+    def test_no_runs(self, tmp_path: Path) -> None:
+        assert "There are no runs in the folders." in Reader(page_of(tmp_path, out=tmp_path)).words
+
+    def test_a_study_that_has_not_begun(self, tmp_path: Path) -> None:
+        write_study(tmp_path, shapes={"paper": {}})
+        assert "No run has been made yet." in Reader(page_of(tmp_path, out=tmp_path)).words
+
+    def test_runs_that_say_nothing(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "a", config("w", "vcsg", "VCSG"), [], status="failed", message="out of memory")
+        write_run(tmp_path / "b", config("w", "sgd", "SGD"), [], status="running")
+        empty = {"ifo": 0, "passes": 0.0, "seconds": 0.0, "epoch": 1, "train_loss": None}
+        write_run(tmp_path / "c", config("w", "gd", "GD"), [empty])
+        study = {"format": 1, "workload": "w", "targets": [{"metric": "test_error", "value": 0.1}]}
+        (tmp_path / "study.json").write_text(json.dumps(study))
+        words = Reader(page_of(tmp_path, out=tmp_path)).words
+        assert "out of memory" in words
+        assert "No method reached a test error of 10\u00a0% within its budget." in " ".join(
+            sentences(sections([tmp_path])[0])
+        )
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("{", "is not that of a study"),
+            ('{"format": 99, "workload": "w"}', "has format 99, this version reads up to 1: upgrade"),
+            ('{"format": 1}', "is not that of a study"),
+            ('{"format": 1, "workload": "w", "targets": [{"metric": "speed", "value": 1}]}', "metrics are train_loss"),
+        ],
+    )
+    def test_a_bad_study_is_named(self, content: str, words: str, tmp_path: Path) -> None:
+        (tmp_path / "study.json").write_text(content)
+        with pytest.raises(ValueError, match=words) as caught:
+            report.write([tmp_path], tmp_path / "r.html")
+        assert "study.json" in str(caught.value)
+        assert not (tmp_path / "r.html").exists()
+
+    def test_without_plotly_the_remedy_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "plotly", None)
+        with pytest.raises(ModuleNotFoundError, match=r"the report needs plotly: pip install 'vcsg\[study\]'"):
+            report.write([tmp_path], tmp_path / "r.html")
+
+
+class TestFindings:
+    def said(self, folder: Path) -> str:
+        return " ".join(sentences(sections([folder])[0])).replace("\u00a0", " ")
+
+    def test_the_sample(self, studies: Path) -> None:
+        said = self.said(studies / "mnist")
+        assert re.search(r"SGD, momentum 0\.9 \(step size tuned\) came first to a test error of 2\.5 %: \d", said)
+        assert re.search(r"VCSG took [\d.]+ s, [\d.]+ times as long \(step size tuned\) and took", said)
+        assert "With tuned step sizes variance reduction did not pay: VCSG took" in said
+        assert "The paper's order (VCSG, SCSG, SVRG, SGD) is confirmed as far as it can be seen." in said
+
+    def times(self, folder: Path, seconds: dict[tuple[str, str], float], seeds: int = 1) -> str:
+        """Methods that reach the target after so many seconds, or never."""
+        for (protocol, method), needed in seconds.items():
+            for seed in range(seeds):
+                made = config("mnist/lenet-300-100", method, method.upper(), protocol=protocol, seed=seed)
+                found = [
+                    {
+                        "ifo": 60_000 * k,
+                        "passes": float(k),
+                        "seconds": s,
+                        "epoch": k,
+                        "train_loss": 1.0,
+                        "test_error": e,
+                    }
+                    for k, (s, e) in enumerate(((0.0, 0.9), (needed if needed else 50.0, 0.01 if needed else 0.5)))
+                ]
+                write_run(folder / "runs" / protocol / method / f"seed-{seed}", made, found)
+        write_study(folder, shapes={"paper": {}})
+        return self.said(folder)
+
+    def test_order_confirmed(self, tmp_path: Path) -> None:
+        paper = {("paper", m): s for m, s in (("vcsg", 1.0), ("scsg", 2.0), ("paper-svrg", 3.0), ("paper-sgd", 4.0))}
+        said = self.times(tmp_path, paper)
+        assert (
+            "is confirmed. With its own baselines, VCSG took 1.0 s, SCSG took 2.0 s, PAPER-SVRG took 3.0 s and" in said
+        )
+
+    def test_order_not_confirmed(self, tmp_path: Path) -> None:
+        paper = {("paper", m): s for m, s in (("vcsg", 3.0), ("scsg", 2.0), ("paper-svrg", 5.0), ("paper-sgd", 0.0))}
+        said = self.times(tmp_path, paper)
+        assert "is not confirmed: SCSG was faster than VCSG. With" in said
+        assert "PAPER-SGD did not reach it." in said
+
+    def test_variance_reduction_paid(self, tmp_path: Path) -> None:
+        said = self.times(tmp_path, {("tuned", "svrg"): 1.0, ("tuned", "sgd"): 3.0, ("tuned", "gd"): 4.0})
+        assert "variance reduction paid: SVRG took 1.0 s (1.0 passes), SGD took 3.0 s (1.0 passes)." in said
+
+    def test_seeds_that_overlap_decide_nothing(self, tmp_path: Path) -> None:
+        said = self.times(tmp_path, {("tuned", "svrg"): 1.0, ("tuned", "sgd"): 1.0}, seeds=2)
+        assert "neither paid nor cost clearly (the seeds overlap)" in said
+
+    def test_nobody(self, tmp_path: Path) -> None:
+        said = self.times(tmp_path, {("tuned", "svrg"): 0.0, ("tuned", "sgd"): 0.0})
+        assert said.startswith("No method reached a test error of 2.5 % within its budget.")
+        assert "whether variance reduction pays is not decided" in said
+
+    def test_which_methods_reduce_variance(self) -> None:
+        assert [reduces_variance(m) for m in ("vcsg", "storm", "saga", "gd", "sgd", "paper-sgd", "adamw")] == [
+            True
+        ] * 3 + [False] * 4
+
+    def test_lists(self) -> None:
+        assert [listed(list(words)) for words in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+
+
+def test_markup_escapes_what_is_not_markup() -> None:
+    assert tag("p", "a<b", tag("b", "&"), class_='"x"', hidden=True, id=False) == (
+        '<p class="&quot;x&quot;" hidden>a&lt;b<b>&amp;</b></p>'
+    )
+    assert text(["a", ["<", Markup("<i>")]]) == "a&lt;<i>"
+
+
+@pytest.mark.skipif(FOUND is None, reason="no Chromium is installed")
+class TestBrowser:
+    @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+    def test_renders_without_complaint_or_request(self, browser: Chromium, path: Path, dark: bool) -> None:
+        browser.open(path, dark=dark)
+        assert browser.complaints() == []
+        assert {address.split("?")[0] for address in browser.requests()} == {path.resolve().as_uri()}
+        drawn = browser.evaluate(
+            "[...document.querySelectorAll('.plotly-graph-div')].map(p => !!p.querySelector('svg'))"
+        )
+        assert len(drawn) >= 14
+        assert all(drawn)
+        ink = browser.evaluate("document.querySelector('.plotly-graph-div').layout.font.color")
+        assert ink == ("#e4e8ec" if dark else "#1b1f24")
+
+    def test_a_legend_toggles_curve_and_band(self, desktop: Chromium) -> None:
+        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
+        shown = (
+            f"{plot}.data.filter(t => t.legendgroup === 'VCSG').map(t => t.visible === undefined || t.visible === true)"
+        )
+        assert desktop.evaluate(shown) == [True, True]
+        for state in ("legendonly", "true"):
+            desktop.click(f"{plot}.querySelector('.legendtoggle')")
+            desktop.until(
+                f"{plot}.data.filter(t => t.legendgroup === 'VCSG').every(t => String(t.visible) === '{state}')"
+            )
+
+    def test_a_switch_changes_the_axis_and_keeps_what_is_hidden(self, desktop: Chromium) -> None:
+        figure = "document.querySelector('#workload-2 figure')"
+        plot = f"{figure}.querySelector('.plotly-graph-div')"
+        desktop.evaluate(f"Plotly.restyle({plot}, {{visible: 'legendonly'}}, [1]).then(() => 0)")
+        before = desktop.evaluate(f"{plot}.data[1].x")
+        desktop.click(f"{figure}.querySelector('input[value=seconds] + span')")
+        desktop.until(f"{plot}.layout.xaxis.title.text === 'training time (s)'")
+        after = desktop.evaluate(f"{plot}.data[1].x")
+        assert after != before
+        assert desktop.evaluate(f"{plot}.data[1].visible") == "legendonly"
+        assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(17, rel=0.2)
+
+    def test_bars_switch_too(self, desktop: Chromium) -> None:
+        figure = "[...document.querySelectorAll('#workload-2 figure')].find(f => f.textContent.includes('Hatched'))"
+        plot = f"{figure}.querySelector('.plotly-graph-div')"
+        seconds = desktop.evaluate(f"{plot}.data[0].x")
+        desktop.click(f"{figure}.querySelector('input[value=ifo] + span')")
+        desktop.until(f"{plot}.layout.xaxis.title.text === 'gradients of single samples'")
+        assert desktop.evaluate(f"{plot}.data[0].x") != seconds
+        assert desktop.evaluate(f"{plot}.data[1].text[0]").strip().endswith("k")
+
+    def test_a_table_sorts_by_mouse_and_keyboard(self, desktop: Chromium) -> None:
+        head = "document.querySelectorAll('#workload-2 table thead th')[3]"
+        column = (
+            "[...document.querySelectorAll('#workload-2 table')[0].tBodies[0].rows].map(r => r.cells[3].dataset.value)"
+        )
+        desktop.click(f"{head}.querySelector('button')")
+        assert desktop.evaluate(f"{head}.ariaSort") == "ascending"
+        rising = desktop.evaluate(column)
+        known = [float(value) for value in rising if value]
+        assert known == sorted(known)
+        assert all(not value for value in rising[len(known) :])
+        assert len(known) < len(rising)
+        desktop.evaluate(f"{head}.querySelector('button').focus()")
+        desktop.press("Enter", "\r")
+        assert desktop.evaluate(f"{head}.ariaSort") == "descending"
+        falling = desktop.evaluate(column)
+        assert [float(value) for value in falling if value] == known[::-1]
+        assert not falling[-1]
+
+    def test_commands_are_copied(self, desktop: Chromium) -> None:
+        desktop.click("document.querySelector('#workload-2 button.copy')")
+        desktop.until("document.querySelector('#workload-2 button.copy').textContent === 'Copied'")
+
+    def test_hostile_text_is_shown_as_it_is(self, desktop: Chromium) -> None:
+        names = "[...document.querySelectorAll('.legendtext')].map(e => e.textContent)"
+        assert any(name.startswith("<script>alert(1)</script>") for name in desktop.evaluate(names))
+
+    def test_fits_a_phone(self, browser: Chromium, path: Path) -> None:
+        browser.open(path, width=390, height=844)
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        browser.until("[...document.querySelectorAll('.plotly-graph-div svg')].every(s => s.clientWidth <= 390)")
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        assert browser.evaluate("document.querySelector('.scroll').scrollWidth > 390")

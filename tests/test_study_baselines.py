@@ -1,0 +1,161 @@
+"""torch's own optimizers behind the face of the loop: the run of a plain loop, exact counts, resumed bit by bit."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from vcsg.sampling import seeded, stream
+from vcsg.study.baselines import BASELINES, Baseline, adamw, sgd_momentum
+
+N, B = 50, 8
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "sgd-momentum": lambda params: torch.optim.SGD(params, lr=0.05, momentum=0.9),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01),
+}
+LR = {"sgd-momentum": 0.05, "adamw": 0.01}
+
+
+def samples() -> tuple[Tensor, Tensor]:
+    X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0))
+    return X, (X[:, 0] > 0).long()
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.3), nn.Linear(6, 2))
+
+
+def vector(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def train(baseline: Baseline, model: nn.Module, passes: float) -> None:
+    for x, y in baseline.batches(samples(), passes=passes):
+
+        def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            return loss.detach()
+
+        baseline.step(closure)
+
+
+def by_hand(name: str, seed: int, passes: int) -> nn.Module:
+    """A loop over shuffled batches as everyone writes it; the dropout of a step is seeded as the library does it."""
+    X, Y = samples()
+    model = net()
+    optimizer = OPTIMIZERS[name](list(model.parameters()))
+    parts = math.ceil(N / B)
+    for epoch in range(passes):
+        order = torch.from_numpy(stream(seed, "samples", epoch).permutation(N))
+        dropout = stream(seed, "closure", epoch).integers(2**62, size=parts + 1)
+        for k in range(parts):
+            batch = order[k * N // parts : (k + 1) * N // parts]
+            optimizer.zero_grad()
+            with seeded(int(dropout[k])):
+                cross_entropy(model(X[batch]), Y[batch]).backward()
+            optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_it_is_the_plain_loop_bit_by_bit(name: str) -> None:
+    model = net()
+    baseline = BASELINES[name](model.parameters(), N, lr=LR[name], b=B, seed=3)
+    train(baseline, model, 4)
+    assert torch.equal(vector(model), vector(by_hand(name, 3, 4)))
+    assert (baseline.ifo, baseline.passes, baseline.epoch) == (4 * N, 4.0, 5)
+
+
+def test_every_pass_has_every_sample_once_in_another_order() -> None:
+    baseline = sgd_momentum(net().parameters(), N, lr=0.1, b=B)
+    passes = [baseline._pass(k).indices.tolist() for k in range(3)]
+    assert all(sorted(order) == list(range(N)) for order in passes)
+    assert passes[0] != passes[1] != passes[2]
+
+
+def test_counts_are_exact_at_every_step() -> None:
+    """Seven batches of 7 or 8 samples."""
+    model = net()
+    baseline = sgd_momentum(model.parameters(), N, lr=0.1, b=B)
+    seen = 0
+    for x, y in baseline.batches(samples(), ifo=130):
+
+        def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+            return cross_entropy(model(x), y).detach()
+
+        baseline.step(closure)
+        seen += len(x)
+        assert baseline.ifo == seen
+    assert 130 <= seen < 130 + B
+    assert baseline.passes == seen / N
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("cut", [0.3, 1.0, 2.4])
+def test_a_state_continues_the_run_bit_by_bit(name: str, cut: float) -> None:
+    whole, model = net(), net()
+    train(BASELINES[name](whole.parameters(), N, lr=LR[name], b=B, seed=3), whole, 4)
+    first = BASELINES[name](model.parameters(), N, lr=LR[name], b=B, seed=3)
+    train(first, model, cut)
+    state = copy.deepcopy(first.state_dict())
+    second = BASELINES[name](model.parameters(), N, lr=LR[name], b=B, seed=3)
+    second.load_state_dict(state)
+    assert second.ifo == first.ifo
+    train(second, model, 4)
+    assert torch.equal(vector(model), vector(whole))
+
+
+def test_the_state_of_other_options_is_refused() -> None:
+    state = sgd_momentum(net().parameters(), N, lr=0.1, b=B).state_dict()
+    with pytest.raises(ValueError, match="batches_per_pass = 7, this optimizer has 5"):
+        sgd_momentum(net().parameters(), N, lr=0.1, b=10).load_state_dict(state)
+    with pytest.raises(ValueError, match="kind = 'SGD'"):
+        adamw(net().parameters(), N, b=B).load_state_dict(state)
+
+
+def test_what_is_not_finite_is_said_to_have_diverged() -> None:
+    model = net()
+    baseline = sgd_momentum(model.parameters(), N, lr=1e30, b=B)
+    with pytest.raises(FloatingPointError, match=r"diverged: the loss is (inf|nan) in step \d; take a smaller lr"):
+        train(baseline, model, 1)
+    model[0].weight.data.fill_(math.nan)
+    with pytest.raises(FloatingPointError, match="is not finite"):
+        baseline.load_output()
+
+
+def test_the_step_of_momentum_follows_from_L() -> None:
+    baseline = sgd_momentum(net().parameters(), N, L=2.0, momentum=0.8)
+    assert baseline._optimizer.param_groups[0]["lr"] == pytest.approx(0.2 / 6)
+
+
+REFUSED: dict[str, tuple[Callable[..., Baseline], dict[str, Any], str]] = {
+    "no step": (sgd_momentum, {}, "lr = None and L = None: give one of them"),
+    "two steps": (sgd_momentum, {"lr": 0.1, "L": 1.0}, "lr = 0.1 and L = 1.0: give one of them"),
+    "negative lr": (sgd_momentum, {"lr": -1.0}, "lr = -1.0: give a finite number above 0"),
+    "L": (sgd_momentum, {"L": 0.0}, "L = 0.0: give a finite number above 0"),
+    "momentum": (sgd_momentum, {"lr": 0.1, "momentum": 1.0}, "momentum = 1.0: give a number, at least 0 and below 1"),
+    "b": (adamw, {"b": 0}, "b = 0: give a whole number, at least 1"),
+    "adamw lr": (adamw, {"lr": math.nan}, "lr = nan: give a finite number above 0"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_options_are_refused(case: str) -> None:
+    make, options, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        make(net().parameters(), N, **options)
+
+
+def test_there_are_no_records_to_wait_for() -> None:
+    baseline = adamw(net().parameters(), N)
+    with pytest.raises(ValueError, match="give passes="):
+        next(baseline.batches(samples(), until=lambda record: True))

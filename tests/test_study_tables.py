@@ -1,0 +1,183 @@
+"""What a study says of itself: the table, how it is to be read, and the verdict, from records made up for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from vcsg.study.records import RunConfig, RunRecord
+from vcsg.study.summary import Spread, Target
+from vcsg.study.tables import count, duration, remarks, spread, tables
+from vcsg.study.verdict import verdict
+
+
+def run(method: str, error: float | None, seconds: float = 1.0, **changes: Any) -> RunRecord:
+    """A run of two evaluations, the last with this test error."""
+    seed, protocol, status = (
+        changes.get("seed", 0),
+        changes.get("protocol", "default"),
+        changes.get("status", "finished"),
+    )
+    label = changes.get("label", method.upper())
+    config = RunConfig("w/net", method, label, {}, seed, {"passes": 2.0}, 0.5, protocol, n=1000, tests=2000)
+    rows = [
+        {"passes": passes, "ifo": 1000 * passes, "seconds": passes * seconds / 2, "train_loss": 0.5, "grad_norm2": 0.1}
+        for passes in (1.0, 2.0)
+    ]
+    for row, value in zip(rows, (0.9, error), strict=True):
+        if error is not None:
+            row["test_error"] = value
+    notes = changes.get("notes", {})
+    return RunRecord(Path("x"), config, {}, "", status, changes.get("message", ""), notes, rows)
+
+
+def shown(runs: list[RunRecord], targets: list[Target], width: int = 200) -> str:
+    console = Console(width=width)
+    with console.capture() as captured:
+        for table in tables(runs, targets, width):
+            console.print(table)
+    return captured.get()
+
+
+TARGET = Target("test_error", 0.1)
+
+
+def test_the_table_has_what_was_needed_and_where_it_ended() -> None:
+    runs = [run("vcsg", 0.05, 4.0), run("sgd", 0.08, 2.0), run("svrg", 0.3)]
+    rows = {
+        line.split()[0]: line.split()[1:] for line in shown(runs, [TARGET]).splitlines() if "E" in line or "G" in line
+    }
+    assert rows["SGD"] == ["yes", "2.0", "2k", "2.0", "1.00", "0.5", "8.00%", "0.1"]
+    assert rows["VCSG"] == ["yes", "2.0", "2k", "4.0", "2.00", "0.5", "5.00%", "0.1"]
+    assert rows["SVRG"] == ["not", "reached", "–", "–", "–", "–", "0.5", "30.00%", "0.1"]
+
+
+def test_seeds_that_did_not_reach_the_target_are_told() -> None:
+    runs = [run("vcsg", error, seed=seed) for seed, error in enumerate((0.05, 0.2, 0.3))]
+    text = shown(runs, [TARGET])
+    assert "1 of 3 seeds" in text
+    assert re.search(r"20.00%.*\n.*5.00–30.00%", text)
+    runs = [run("vcsg", error, seed=seed) for seed, error in enumerate((0.05, 0.06, 0.3))]
+    assert re.search(r"2 of 3 seeds +2.0 ", shown(runs, [TARGET]))
+
+
+def test_runs_that_did_not_end_are_told() -> None:
+    runs = [run("vcsg", 0.05), run("vcsg", 0.5, seed=1, status="failed"), run("sgd", 0.3, status="interrupted")]
+    text = shown(runs, [TARGET])
+    assert "VCSG (1 failed)" in text
+    assert "SGD (1 interrupted)" in text
+
+
+def test_a_table_per_target_and_workload_and_less_where_it_is_narrow() -> None:
+    runs = [run("vcsg", 0.05), run("sgd", 0.04)]
+    assert shown(runs, [TARGET, Target("train_loss", 0.6)]).count("w/net (n = 1,000), seed 0") == 2
+    assert "gradients" in shown(runs, [TARGET])
+    narrow = shown(runs, [TARGET], 60)
+    assert "gradients" not in narrow
+    for kept in ("method", "reached", "seconds", "error"):
+        assert kept in narrow
+    assert all(len(line.rstrip()) <= 60 for line in narrow.splitlines())
+
+
+def test_without_a_target_the_ratio_is_of_the_errors() -> None:
+    text = shown([run("vcsg", 0.06), run("sgd", 0.04)], [])
+    assert re.search(r"VCSG .* 1.50", text)
+    assert re.search(r"SGD .* 1.00", text)
+
+
+def test_without_test_samples_there_is_no_error() -> None:
+    text = shown([run("vcsg", None), run("sgd", None)], [])
+    assert "error" not in text
+    assert "‖∇f‖²" in text
+
+
+def test_numbers_are_short() -> None:
+    assert [count(v) for v in (12, 1200, 60_100, 3_400_000, 2e9)] == ["12", "1.2k", "60.1k", "3.4M", "2G"]
+    assert [duration(v) for v in (0.0123, 3.21, 120, 4321.1)] == ["0.012", "3.2", "120.0", "4321"]
+    assert spread(Spread(0.2, 0.1, 0.3, 3, 3), lambda v: f"{v:.0%}") == "20%\n10–30%"
+    assert spread(Spread(0.2, 0.2, 0.2, 3, 3), str) == "0.2"
+    assert spread(Spread(None, 0.1, 0.1, 1, 3), str) == "–"
+    assert spread(Spread(0.2, 0.2, 0.2, 1, 1), str) == "0.2"
+
+
+def test_remarks_say_what_is_not_in_the_table() -> None:
+    L = {"L": 7.5, "source": "", "ifo": 1500, "seconds": 1.0}
+    search = {"trials": 7, "lr": 0.3, "factor": 4.0, "at_edge": True, "epoch": 1, "ifo": 20_000}
+    runs = [
+        run("vcsg", 0.05, protocol="paper", notes={"L": L}),
+        run("scsg", 0.05, protocol="tuned", notes={"search": search, "L": L}, seed=1),
+        run("sgd", 0.05, protocol="tuned", notes={"search": search, "L": L}, seed=1),
+        run("adamw", 0.05, status="failed", message="diverged: the loss is nan"),
+        run("gd", 0.05, notes={"warnings": ["a", "b"]}),
+    ]
+    said = "\n".join(remarks(runs, [TARGET], 2))
+    assert "medians over the seeds" in said
+    assert "one every 0.5 passes" in said
+    assert "2 runs at once" in said
+    assert "paper: L = 7.5 (by seed) for all methods, estimated, at 1.5 passes that are not in the table." in said
+    assert "7 short runs for each method, at most 22 passes in all" in said
+    assert "SCSG 0.3 (4 × its default, at the edge of what was tried, judged within its first epoch)" in said
+    assert "SGD 0.3 (4 × its default, at the edge of what was tried)" in said
+    assert "ADAMW, seed 0: diverged: the loss is nan." in said
+    assert "GD, seed 0: diverged 2 times on its way" in said
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentences"),
+    [
+        (
+            [run("sgd", 0.05), run("vcsg", 0.08), run("scsg", 0.12)],
+            [
+                "Lowest test error: SGD, 5.00% (standard error over 2,000 test samples: 0.49%).",
+                "The best method with an anchor was VCSG, 8.00%: variance reduction did not pay here.",
+                "VCSG (8.00%) is ahead of SCSG (12.00%).",
+            ],
+        ),
+        (
+            [run("sgd", 0.08), run("vcsg", 0.05), run("scsg", 0.05)],
+            [
+                "The best method without an anchor was SGD, 8.00%: variance reduction paid here.",
+                "VCSG (5.00%) is not ahead of SCSG (5.00%).",
+            ],
+        ),
+        (
+            [run("sgd", 0.05), run("vcsg", 0.06)],
+            ["The best method with an anchor was VCSG, 6.00%: too close to call."],
+        ),
+        (
+            [run("sgd-momentum", 0.04, protocol="tuned", label="M"), run("sgd", 0.06), run("vcsg", 0.09)],
+            [
+                "Lowest test error: M (tuned), 4.00%",
+                "The best method with an anchor was VCSG (default), 9.00%: variance reduction did not pay here.",
+                "That is uneven: the step size of M was searched for, that of VCSG was not.",
+            ],
+        ),
+        (
+            [run("sgd", 0.04, protocol="tuned"), run("svrg", 0.09, protocol="tuned"), run("vcsg", 0.08)],
+            ["The best method with an anchor, by the same rules, was SVRG (tuned), 9.00%: variance reduction did"],
+        ),
+        (
+            [run("sgd", None), run("vcsg", None)],
+            ["Lowest ‖∇f‖²: SGD, 0.1.", "The best method with an anchor was VCSG, 0.1: too close to call."],
+        ),
+        ([run("sgd", 0.05), run("vcsg", 0.08, status="interrupted")], ["there is nothing to compare"]),
+    ],
+)
+def test_the_verdict_follows_from_the_numbers(runs: list[RunRecord], sentences: list[str]) -> None:
+    said = "\n".join(verdict(runs, []))
+    for sentence in sentences:
+        assert sentence in said
+
+
+def test_the_verdict_says_who_was_first() -> None:
+    runs = [run("sgd", 0.05, 2.0), run("vcsg", 0.08, 5.0)]
+    assert verdict(runs, [TARGET])[:2] == [
+        "First at test-error=0.1: SGD, 2.0 s.",
+        "VCSG took 5.0 s, 2.5 times as long.",
+    ]
+    assert verdict(runs, [Target("test_error", 0.06)])[1] == "VCSG did not reach it."
+    assert verdict(runs, [Target("test_error", 0.01)])[0].startswith("No method reached test-error=0.01 with most")
