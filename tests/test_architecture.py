@@ -19,6 +19,7 @@ ORDER = [
     "sampling",
     "run",
     "eager",
+    "distributed",
     "epochs",
     "optimizer",
     "presets",

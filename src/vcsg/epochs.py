@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from vcsg import smoothness
+from vcsg.distributed import Alone
 from vcsg.eager import Closure, Eager
 from vcsg.family import Method
 from vcsg.run import Diverged, Record, Run, Watch
@@ -49,9 +50,17 @@ class Epochs:
     """Runs a method on n samples: `step` does the work of one batch of the current phase."""
 
     def __init__(
-        self, method: Method, n: int, eager: Eager, settings: Settings, seed: int, L: float | None, unit: float
+        self,
+        method: Method,
+        n: int,
+        eager: Eager,
+        team: Alone,
+        settings: Settings,
+        seed: int,
+        L: float | None,
+        unit: float,
     ) -> None:
-        self.method, self.n, self.eager, self.settings = method, n, eager, settings
+        self.method, self.n, self.eager, self.team, self.settings = method, n, eager, team, settings
         self.seed, self.unit = seed, unit
         self.record: Record | None = None
         first = method.schedule.first(n)
@@ -72,6 +81,11 @@ class Epochs:
 
     def check_table(self) -> None:
         self.eager.refresh()
+        if self.method.table and self.team.share.ranks > 1:
+            raise ValueError(
+                f"{self.method.name} keeps a table of gradients, which {self.team.share.ranks} ranks would have to "
+                "fill for each other: choose svrg, which keeps one gradient, or give a group of one rank"
+            )
         numbers = sum(p.numel() for p in self.eager.params)
         needed = self._blocks() * sum(p.numel() * p.element_size() for p in self.eager.params)
         if needed > self.method.table > 0:
@@ -86,6 +100,9 @@ class Epochs:
 
     def step(self, closure: Closure) -> Any:
         self.eager.refresh()
+        if self.run.steps == 0:
+            self.team.start([*self.eager.params, *self.eager.buffers])
+        closure = self.team.prepared(closure)
         with self.eager.randomness:
             match self.run.phase.kind:
                 case "anchor":
@@ -101,14 +118,17 @@ class Epochs:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         run = self.run
         loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed())
-        fault = self._gather(float(loss), gradient)
+        fault = self._gather(float(loss), gradient) if self._weight() else None
+        if fault and self.team.share.ranks > 1:
+            # The others do not know. The sum of all that is reduced at the end will tell them.
+            run.anchor_sum.loss, fault = math.nan, None
         if fault and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(fault))
-        run.ifo += self._batch_size()
+        run.ifo += self._samples()
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return loss
-        run.position += 1
+        self._advance()
         if run.position == run.phase.count:
             self._close_anchor()
         return loss
@@ -122,7 +142,8 @@ class Epochs:
             return "the gradient is not finite"
         if self.method.table:
             copy_to(self.eager.table_row(run.phase.block(run.position), run.phase.blocks), gradient)
-        finite = run.anchor_sum.add(self._batch_size(), loss, gradient, self.eager.vector("mean"))
+        own = self.team.share.part(run.phase, run.position)[0]
+        finite = run.anchor_sum.add(own.stop - own.start, loss, gradient, self.eager.vector("mean"))
         return None if finite else "the gradient is not finite"
 
     def _smoothness_step(self, closure: Closure) -> Any:
@@ -137,15 +158,17 @@ class Epochs:
 
         centre = self.eager.vector("anchor")
         value = smoothness.curvature(gradient, self.eager.params, centre, self._closure_seed())
-        last = run.position + 1 == run.phase.count
-        if not math.isfinite(value) or (last and value == 0 and not any(run.curvatures)):
+        found = self.team.collect([value, len(losses) * run.phase.size(run.position)], self._weight())
+        curvatures = run.curvatures + [value for value, _ in found]
+        last = len(curvatures) == run.phase.count
+        if not math.isfinite(sum(curvatures)) or (last and not any(curvatures)):
             raise FloatingPointError(
-                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {value}. "
+                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {curvatures[-1]}. "
                 "Give L= or lr=, or check that the loss depends smoothly on the parameters"
             )
-        run.ifo += len(losses) * self._batch_size()
-        run.curvatures.append(value)
-        run.position += 1
+        run.ifo += round(sum(calls for _, calls in found))
+        run.curvatures = curvatures
+        self._advance()
         if last:
             # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
             run.L = statistics.median(c for c in run.curvatures if c)
@@ -160,28 +183,34 @@ class Epochs:
         """
         run, rule = self.run, self._rule()
         read, write = self._anchor_levels()
-        at_anchor = self._gradient_at_anchor(closure, read) if any(w.anchor for w in rule.choices) else []
+        beside, at_anchor = self._at_anchor(closure, read) if any(w.anchor for w in rule.choices) else (0.0, [])
         loss, v = self.eager.evaluate(closure, self._closure_seed())
-        value = float(loss)
+        value, evaluated = float(loss), self._samples() * (2 if at_anchor and not self.method.table else 1)
+        if not self.method.table:
+            mean = self.eager.vector(f"mean{read or ''}") if run.depth >= 0 else []
+            value, beside = self.team.combine(rule, v, at_anchor, mean, self._weight(), value, beside)
+        if not math.isfinite(beside):
+            raise FloatingPointError(
+                f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
+                f"look at the samples {self._indices()}"
+            )
         if not math.isfinite(value) and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(f"the loss is {value}"))
-        run.ifo += self._batch_size() * (2 if at_anchor and not self.method.table else 1)
+        run.ifo += evaluated
         if not math.isfinite(value):
             self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
             return loss
         if run.position == 0 and not run.drawn:
             self._pass_by()
         if self.method.table:
-            v = self.eager.renew(at_anchor, v, self._batch_size() / self.n, run.phase.blocks)
-        else:
-            rule.combine(v, at_anchor, self.eager.vector(f"mean{read or ''}") if run.depth >= 0 else [])
+            v = self.eager.renew(at_anchor, v, evaluated / self.n, run.phase.blocks)
         if write:
             self.eager.store(f"anchor{write}")
             copy_to(self.eager.vector(f"mean{write}"), v)
             run.depth = write
         self._descend(v)
         self.eager.show(v)
-        run.position += 1
+        self._advance()
         if fault := self._judge_losses(value):
             self._roll_back(f"in epoch {run.epoch} {fault}")
         elif run.position == run.phase.count:
@@ -196,17 +225,13 @@ class Epochs:
             return min(level - 1, run.depth), level if level < max(plan.levels) else 0
         return (run.depth, 1) if self.method.moves == "step" else (0, 0)
 
-    def _gradient_at_anchor(self, closure: Closure, level: int) -> list[Tensor]:
+    def _at_anchor(self, closure: Closure, level: int) -> tuple[float, list[Tensor]]:
+        """The loss and the gradient at the anchor, or the gradient that a table has in its place."""
         phase, position = self.run.phase, self.run.position
         if self.method.table:
-            return self.eager.table_row(phase.block(position), phase.blocks)
+            return 0.0, self.eager.table_row(phase.block(position), phase.blocks)
         loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed(), f"anchor{level or ''}")
-        if not math.isfinite(float(loss)):
-            raise FloatingPointError(
-                f"the loss is {float(loss)} at the anchor, where the anchor's own samples were fine: "
-                f"look at the samples {self._indices()}"
-            )
-        return gradient
+        return float(loss), gradient
 
     # --- from phase to phase
 
@@ -225,8 +250,8 @@ class Epochs:
             self._make_plan()
 
     def _floor(self) -> int:
-        """The least number of samples in a batch: BatchNorm has no statistics of one."""
-        return min(2, self.n) if self.eager.buffers else 1
+        """The least number of samples in a batch: BatchNorm has no statistics of one, on any rank."""
+        return min(2 * self.team.share.ranks, self.n) if self.eager.buffers else 1
 
     def _blocks(self) -> int:
         """How many gradients a table holds."""
@@ -237,11 +262,15 @@ class Epochs:
 
     def _close_anchor(self) -> None:
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
-        run = self.run
-        anchor = run.anchor_sum.close(self.n, self.eager.vector("mean"))
+        run, mean = self.run, self.eager.vector("mean")
+        run.anchor_sum = self.team.merge(run.anchor_sum, mean, run.phase.total)
+        anchor = run.anchor_sum.close(self.n, mean)
         if run.epoch == run.good_epoch:
             run.watch = Watch()  # back at a point that was accepted: it is the reference
-        fault = run.watch.fault(anchor, self._sign())
+        finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
+        fault = run.watch.fault(anchor, self._sign()) if finite else "a loss or a gradient is not finite"
+        if not finite and run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(f"{fault} on some rank"))
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return
@@ -331,7 +360,7 @@ class Epochs:
         run = self.run
         blocks = 0 if kind == "smoothness" else self._blocks()
         run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self.seed, sizes, blocks)
-        run.position = 0
+        run.position, run.phase_ifo, run.phase_steps = 0, run.ifo, run.steps
 
     def _accept_point(self) -> None:
         """x is good: it becomes y, and x̃ of the epoch before is offered to the reservoir."""
@@ -361,6 +390,10 @@ class Epochs:
                 "an extreme loss"
             )
         logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, run.epoch, run.L)
+
+    def state(self) -> Run:
+        """What a checkpoint holds: the same on all ranks."""
+        return self.run if self.team.share.ranks == 1 else self.run.rewound()
 
     def settle(self) -> None:
         """Never end in NaN: if the last step was not finite, go back to the last good point."""
@@ -395,7 +428,18 @@ class Epochs:
     # --- parts
 
     def _closure_seed(self) -> int:
-        return self.run.phase.seeds[self.run.position]
+        return self.team.share.seed(self.run.phase, self.run.position)
+
+    def _samples(self) -> int:
+        """Of this step, on all ranks."""
+        return self.team.share.samples(self.run.phase, self.run.position)
+
+    def _weight(self) -> float:
+        """Of this rank's samples in the batch."""
+        return self.team.share.part(self.run.phase, self.run.position)[1]
+
+    def _advance(self) -> None:
+        self.run.position += self.team.share.width(self.run.phase, self.run.position)
 
     def _step_size(self, group: dict[str, Any]) -> float:
         assert self.run.L is not None
@@ -408,12 +452,10 @@ class Epochs:
     def _rule(self) -> Rule:
         return self.method.weights[self._plan().regime].at(self.run.epoch)
 
-    def _batch_size(self) -> int:
-        return self.run.phase.size(self.run.position)
-
     def _indices(self) -> list[int]:
         """The samples of the current batch, at most ten of them."""
-        return self.run.phase.indices[self.run.phase.bounds(self.run.position)][:10].tolist()
+        own = self.team.share.part(self.run.phase, self.run.position)[0]
+        return self.run.phase.indices[own][:10].tolist()
 
     def _bad_start(self, fault: str) -> str:
         return f"{fault} at the starting point, before any step: look at the model and at the samples {self._indices()}"

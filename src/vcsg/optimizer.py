@@ -18,10 +18,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.autograd import profiler
+from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from vcsg import family
+from vcsg.distributed import team
 from vcsg.eager import Closure, Eager
 from vcsg.epochs import Epochs, Settings, logger
 from vcsg.family import Method
@@ -62,6 +64,8 @@ class FiniteSumOptimizer(Optimizer):
         variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
         chunk: the most samples of an anchor that are evaluated at once; fewer take less memory.
         seed: of all sampling and of the closure's randomness (dropout).
+        group: the ranks of torch.distributed to work with, each with all the data; None is the default group where one
+            is initialised.
         callback: called with the `Record` of every epoch.
         options: those of the method, where it is given by name.
     """
@@ -98,6 +102,7 @@ class FiniteSumOptimizer(Optimizer):
         variance: str = "chunks",
         chunk: int = 1024,
         seed: int = 0,
+        group: ProcessGroup | None = None,
         callback: Callable[[Record], None] | None = None,
         **options: Any,
     ) -> None:
@@ -113,8 +118,9 @@ class FiniteSumOptimizer(Optimizer):
         unit = float(lr) if lr is not None and L is None else 1.0
         L = self.method.gamma / unit if lr is not None and L is None else L
         settings = Settings(output, variance, chunk, clip_norm)
-        self._epochs = Epochs(self.method, n, Eager(self, buffers), settings, seed, L, unit)
-        self.sampler = PhaseSampler(self._epochs.remaining)
+        ranks = team(group)
+        self._epochs = Epochs(self.method, n, Eager(self, buffers), ranks, settings, seed, L, unit)
+        self.sampler = PhaseSampler(self._epochs.remaining, ranks.share)
         """The `batch_sampler` for a DataLoader."""
 
     @classmethod
@@ -203,7 +209,9 @@ class FiniteSumOptimizer(Optimizer):
             fresh, seen = self.record is not seen, self.record
             if until is not None and fresh and self.record is not None and until(self.record):
                 return True
-            return self._run.ifo >= budget or time.monotonic() >= deadline
+            if time.monotonic() >= deadline:
+                self.stop()
+            return self._run.ifo >= budget or self._epochs.team.agreed
 
         try:
             while not finished():
@@ -218,8 +226,13 @@ class FiniteSumOptimizer(Optimizer):
                     if self._run.phase is not phase:
                         break
         finally:
+            self._epochs.team.forget()
             with torch.no_grad():
                 self._epochs.settle()
+
+    def stop(self) -> None:
+        """End `batches` after this step. On several ranks all end together, where they next exchange something."""
+        self._epochs.team.ask()
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -273,7 +286,7 @@ class FiniteSumOptimizer(Optimizer):
         Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
         """
         saved = super().state_dict()
-        saved["vcsg"] = {**self._settings(), "unit": self._epochs.unit, "run": self._run.state_dict()}
+        saved["vcsg"] = {**self._settings(), "unit": self._epochs.unit, "run": self._epochs.state().state_dict()}
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

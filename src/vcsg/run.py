@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vcsg.sampling import Phase
@@ -146,6 +146,9 @@ class Run:
     good_size: int = 0
     ifo: int = 0
     steps: int = 0
+    phase_ifo: int = 0
+    phase_steps: int = 0
+    """`ifo` and `steps` when the phase began."""
     L: float | None = None
     first_variance: float = math.nan
     drawn: bool = False
@@ -169,6 +172,12 @@ class Run:
     """The output weight of the last x̃_j, not yet offered to the reservoir: its anchor may still condemn it."""
     output_weight: float = 0.0
     """The total weight of all x̃_j offered so far."""
+
+    def rewound(self) -> Run:
+        """The same run at the beginning of its anchor, while no rank has all of it: no point has moved since."""
+        if self.phase.kind != "anchor":
+            return self
+        return replace(self, position=0, ifo=self.phase_ifo, steps=self.phase_steps, anchor_sum=AnchorSum())
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

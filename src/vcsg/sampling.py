@@ -119,6 +119,61 @@ def _part(k: int, count: int, total: int) -> slice:
     return slice(k * total // count, (k + 1) * total // count)
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one of several ranks takes of a phase, step by step; by default everything.
+
+    Of an anchor, and of the mini-batches that L is estimated from, a rank takes whole batches: all ranks together take
+    one each in a step. A mini-batch of the inner loop is cut in slices.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+
+    def width(self, phase: Phase, position: int) -> int:
+        """How many batches of the phase are done in one step."""
+        return 1 if phase.kind == "inner" else min(self.ranks, phase.count - position)
+
+    def part(self, phase: Phase, position: int) -> tuple[slice, float]:
+        """Where this rank's samples lie in `phase.indices`, and their weight in the mean over the batch.
+
+        A rank for which nothing is left takes one sample with weight 0.
+        """
+        k = self._batch(phase, position)
+        whole = phase.bounds(k)
+        if phase.kind != "inner":
+            return (whole, 1.0) if k == position + self.rank else (slice(whole.start, whole.start + 1), 0.0)
+        own = _part(self.rank, self.ranks, phase.size(k))
+        size = own.stop - own.start
+        start = whole.start + own.start if size else whole.start
+        return slice(start, start + max(1, size)), size / phase.size(k)
+
+    def parts(self, phase: Phase, position: int) -> Iterator[slice]:
+        """This rank's samples from that position of the phase on."""
+        while position < phase.count:
+            yield self.part(phase, position)[0]
+            position += self.width(phase, position)
+
+    def steps(self, phase: Phase, position: int) -> int:
+        """How many steps are left of the phase."""
+        left = phase.count - position
+        return left if phase.kind == "inner" else -(-left // self.ranks)
+
+    def samples(self, phase: Phase, position: int) -> int:
+        """How many samples all ranks together evaluate in the step."""
+        return sum(phase.size(position + i) for i in range(self.width(phase, position)))
+
+    def seed(self, phase: Phase, position: int) -> int:
+        """For the closure's randomness: that of the batch, on ranks that share a batch different ones."""
+        seed = phase.seeds[self._batch(phase, position)]
+        return (seed + self.rank * 0x9E3779B97F4A7C15) % 2**62 if phase.kind == "inner" and self.rank else seed
+
+    def _batch(self, phase: Phase, position: int) -> int:
+        """The batch that this rank takes, or that in whose place it takes one sample."""
+        k = position if phase.kind == "inner" else position + self.rank
+        return k if k < phase.count else position
+
+
 class Randomness:
     """torch's CPU generator and those of the `tensors`' CUDA devices: seeded at will in a context, then put back."""
 
@@ -151,17 +206,16 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 class PhaseSampler(Sampler[list[int]]):
     """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
 
-    def __init__(self, remaining: Callable[[], tuple[Phase, int]]) -> None:
-        self._remaining = remaining
+    def __init__(self, remaining: Callable[[], tuple[Phase, int]], share: Share | None = None) -> None:
+        self._remaining, self.share = remaining, share or Share()
 
     def __iter__(self) -> Iterator[list[int]]:
         phase, position = self._remaining()
-        for k in range(position, phase.count):
-            yield phase.indices[phase.bounds(k)].tolist()
+        for part in self.share.parts(phase, position):
+            yield phase.indices[part].tolist()
 
     def __len__(self) -> int:
-        phase, position = self._remaining()
-        return phase.count - position
+        return self.share.steps(*self._remaining())
 
 
 Feed = Callable[[Phase, int], Iterator[Any]]
@@ -174,14 +228,14 @@ def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
         return _loader_feed(data, n, sampler)
     tensors = [data] if isinstance(data, Tensor) else data
     if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
-        return _tensor_feed(data, n)
+        return _tensor_feed(data, n, sampler.share)
     raise TypeError(
         f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
         "or a tuple of tensors with the samples along the first axis"
     )
 
 
-def _tensor_feed(data: Tensor | Sequence[Tensor], n: int) -> Feed:
+def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:
     tensors = [data] if isinstance(data, Tensor) else list(data)
     for i, tensor in enumerate(tensors):
         rows = len(tensor) if tensor.dim() else 0
@@ -193,8 +247,8 @@ def _tensor_feed(data: Tensor | Sequence[Tensor], n: int) -> Feed:
 
     def batches(phase: Phase, position: int) -> Iterator[Any]:
         indices = {device: phase.indices.to(device) for device in {t.device for t in tensors}}
-        for k in range(position, phase.count):
-            batch = [t.index_select(0, indices[t.device][phase.bounds(k)]) for t in tensors]
+        for part in share.parts(phase, position):
+            batch = [t.index_select(0, indices[t.device][part]) for t in tensors]
             yield batch[0] if isinstance(data, Tensor) else tuple(batch)
 
     return batches

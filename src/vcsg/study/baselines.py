@@ -42,6 +42,7 @@ class Baseline:
         self.n, self._optimizer, self._seed = n, optimizer, seed
         self._count = math.ceil(n / b)
         self._steps = self._position = 0
+        self._stopping = False
         self.phase: Phase = self._pass(0)
         self.sampler = PhaseSampler(lambda: (self.phase, self._position))
 
@@ -80,12 +81,16 @@ class Baseline:
             raise ValueError("until= tests the records of epochs, which an optimizer of torch has not: give passes=")
         read = feed(data, self.n, self.sampler)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
-        while self.ifo < budget:
+        self._stopping = False
+        while self.ifo < budget and not self._stopping:
             phase = self.phase
             for batch in read(phase, self._position):
                 yield batch
-                if self.phase is not phase or self.ifo >= budget:
+                if self.phase is not phase or self.ifo >= budget or self._stopping:
                     break
+
+    def stop(self) -> None:
+        self._stopping = True
 
     def step(self, closure: Callable[[], Any]) -> Any:
         """The gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""

@@ -98,7 +98,7 @@ class Loop:
             loss = self._step(self._train.batch(drawn))
             display.stepped(loss, self.share)
             if wish.asked or (limits.seconds is not None and self.clock.seconds >= limits.seconds):
-                return
+                self.optimizer.stop()
 
     def _reason(self) -> str:
         limits, optimizer = self._limits, self.optimizer

@@ -42,6 +42,9 @@ class Stepper(Protocol):
     ) -> Iterator[Any]:
         """The batches to call `step` with, until a limit is reached."""
 
+    def stop(self) -> None:
+        """End `batches` after this step."""
+
     def step(self, closure: Callable[[], Any]) -> Any:
         """Use the last batch; returns its loss. The closure computes loss and gradient of it."""
 
