@@ -232,7 +232,7 @@ class Loop:
             loss = self._step(self._train.batch(drawn))
             display.stepped(loss, self.share)
             if interrupt.asked or (limits.seconds is not None and self.seconds >= limits.seconds):
-                return
+                self.optimizer.stop()
 
     def _reason(self) -> str:
         limits, optimizer = self._limits, self.optimizer
