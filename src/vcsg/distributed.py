@@ -19,6 +19,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +39,8 @@ from vcsg.weights import Constant, Rule, Weights
 ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
 
-Watched = list[tuple[Tensor, int]]
-"""Buffers, each with the number of times it had been written to."""
+Watched = list[tuple[Tensor, Tensor]]
+"""Buffers, each with a copy of what it was."""
 
 
 class Alone:
@@ -74,7 +75,7 @@ class Alone:
         return closure
 
     def watched(self, buffers: Tensors) -> Watched:
-        """The buffers that `combine` is to average if the evaluation to come writes to them."""
+        """The buffers whose changes by the evaluation to come `combine` is to average."""
         return []
 
     def combine(
@@ -104,7 +105,8 @@ class Team(Alone):
     """One of several ranks of a process group."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, least: int = 1) -> None:
-        self._group = group
+        # Whoever holds a group keeps its threads: a process that ends with them is aborted.
+        self._held = None if group is None or group is dist.group.WORLD else weakref.ref(group)
         self._names = dist.get_process_group_ranks(group)
         self.share = Share(dist.get_rank(group), dist.get_world_size(group), least)
         self.met = self.agreed = self._asked = False
@@ -115,9 +117,18 @@ class Team(Alone):
         return Team(self._group, self.share.least)
 
     def __reduce__(self) -> Any:
-        if self._group is not None:
+        if self._held is not None:
             raise TypeError("an optimizer with a group= of its own cannot be pickled: save its state_dict() instead")
         return team, (None, self.share.least)
+
+    @property
+    def _group(self) -> dist.ProcessGroup | None:
+        if self._held is None:
+            return None
+        group = self._held()
+        if group is None:
+            raise ConnectionError("the process group of this optimizer was destroyed: make a new one with a new group")
+        return group
 
     def ask(self) -> None:
         self._asked = True
@@ -169,7 +180,7 @@ class Team(Alone):
         return quiet
 
     def watched(self, buffers: Tensors) -> Watched:
-        return [(b, b._version) for b in buffers if b.is_floating_point()]
+        return [(b, b.clone()) for b in buffers if b.is_floating_point()]
 
     def combine(
         self,
@@ -195,26 +206,24 @@ class Team(Alone):
     def _sum(
         self, tensors: Tensors, weight: float, losses: tuple[float, ...] = (), buffers: Watched | None = None
     ) -> tuple[float, ...]:
-        """Tensors and losses become weighted sums over the ranks, in one reduction; so do buffers written to."""
+        """Tensors, losses and changes of buffers become weighted sums over the ranks, in one reduction."""
         buffers = buffers or []
         device, dtype = tensors[0].device, max((t.dtype for t in tensors), key=lambda d: d.itemsize)
-        flags = [*(float(b._version != version) for b, version in buffers), float(self._asked)]
-        sent = [*tensors, *(b for b, _ in buffers)]
-        numbers = torch.tensor([*losses, *flags], dtype=dtype)
-        flat = torch.cat([t.detach().reshape(-1).to(device, dtype) for t in [*sent, numbers]])
-        own = flat[: -len(flags)]
+        # Not new − before alone: a mask is infinite, and a buffer that is constant stays what it is.
+        changes = [torch.where(b == before, 0, b - before) for b, before in buffers]
+        numbers = torch.tensor([*losses, float(self._asked)], dtype=dtype)
+        flat = torch.cat([t.detach().reshape(-1).to(device, dtype) for t in [*tensors, *changes, numbers]])
+        own = flat[:-1]
         # Where there is no part, what was evaluated in its place may be anything, and 0·NaN is NaN.
         own.mul_(weight) if weight else own.zero_()
         self._call(dist.all_reduce, flat)
-        *parts, tail = torch.split(flat, [*(t.numel() for t in sent), len(numbers)])
+        *parts, tail = torch.split(flat, [*(t.numel() for t in [*tensors, *changes]), len(numbers)])
         copy_to(tensors, [part.view(t.shape) for part, t in zip(parts, tensors, strict=False)])
-        found = tail.tolist()
-        *written, asked = found[len(losses) :]
-        for (b, _), part, any_rank in zip(buffers, parts[len(tensors) :], written, strict=True):
-            if any_rank:
-                b.copy_(part.view(b.shape))
+        for (b, before), part in zip(buffers, parts[len(tensors) :], strict=True):
+            b.copy_(before + part.view(b.shape).to(b))
+        *reduced, asked = tail.tolist()
         self.agreed = asked > 0
-        return tuple(found[: len(losses)])
+        return tuple(reduced)
 
     def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> tuple[AnchorSum, float]:
         """The mean is reduced first. About it, the sum of squares of a rank grows by its distance."""
