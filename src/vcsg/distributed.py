@@ -39,6 +39,8 @@ from vcsg.weights import Constant, Rule, Weights
 ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
 
+HERE = "here"
+
 Watched = list[tuple[Tensor, Tensor]]
 """Buffers, each with a copy of what it was."""
 
@@ -268,28 +270,33 @@ class Team(Alone):
 
     def tell(self, error: BaseException) -> None:
         if not isinstance(error, ConnectionError):
-            self._in_time(lambda: self._store().set(str(self._name), f"{type(error).__name__}: {error}"))
+            self._in_time(
+                lambda: self._store().set(str(self._name), f"{self._exchanges} {type(error).__name__}: {error}")
+            )
 
     def _store(self) -> distributed_c10d.Store:
-        """What every process group has for its ranks to find each other; here for those that missed one exchange."""
-        place = f"vcsg/{self._names}/{self._exchanges}"
-        return distributed_c10d.PrefixStore(place, distributed_c10d._get_default_store())
+        """What every process group has for its ranks to find each other; here for words of what went wrong."""
+        return distributed_c10d.PrefixStore(f"vcsg/{self._names}", distributed_c10d._get_default_store())
 
     def _roll_call(self) -> str:
-        """What became of the others: those that are there say so in the store, or have left word of an error."""
+        """What became of the others: those that missed the exchange too say so, or have told of an error."""
         keeper = "torchrun" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "rank 0"
         return self._in_time(self._answers) or f"{keeper}, which keeps the addresses of all, is gone or stopped"
 
     def _answers(self) -> str:
         store, deadline = self._store(), time.monotonic() + ROLL_CALL
-        store.set(str(self._name), "")
-        missing = list(self._names)
-        while missing and time.monotonic() < deadline:
-            missing = [name for name in missing if not store.check([str(name)])]
+        store.set(str(self._name), HERE)
+        words: dict[int, str] = {}
+        while len(words) < len(self._names) and time.monotonic() < deadline:
             time.sleep(0.1)
-        words = {name: store.get(str(name)).decode() for name in self._names if name not in missing}
-        failed = [f"rank {name} failed with {word}" for name, word in words.items() if word]
-        failed += [f"no answer from rank {name}, which is gone or stopped" for name in missing]
+            for name in self._names:
+                word = store.get(str(name)).decode() if store.check([str(name)]) else ""
+                # An error of an earlier exchange was caught: that rank went on.
+                if word == HERE or word.startswith(f"{self._exchanges} "):
+                    words[name] = word
+        failed = [f"rank {name} failed with {word.partition(' ')[2]}" for name, word in words.items() if word != HERE]
+        if missing := [str(name) for name in self._names if name not in words]:
+            failed.append(f"no answer from rank {', '.join(missing)} within {ROLL_CALL:.0f} s")
         return "; ".join(failed) or "all ranks are there: the network failed, or the group's timeout is too short"
 
     def _in_time(self, work: Callable[[], Any]) -> Any:
