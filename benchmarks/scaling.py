@@ -27,6 +27,7 @@ import argparse
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -104,7 +105,8 @@ def reduction(numbers: int) -> float:
 
 def measure(rank: int, port: int, pairs: int, results: Any) -> None:
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if sys.platform == "linux":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", store=TCPStore("127.0.0.1", port), rank=rank, world_size=2)
     singles = [dist.new_group([r]) for r in range(2)]
     tasks: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {}

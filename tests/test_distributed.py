@@ -1,6 +1,7 @@
 """Several ranks of torch.distributed, as processes that torchrun starts, take the way of one; and when they cannot.
 
-The scenarios are in ranks.py and failures.py. They run once for all tests: on one rank here, then on two and three.
+The scenarios are in ranks_runs.py, ranks_states.py and failures.py. They run once for all tests: on one rank here, then
+on two and three.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 import pytest
 import ranks as scenarios
+import ranks_runs  # noqa: F401
+import ranks_states
 import torch
 from torch import Tensor
 
@@ -27,7 +30,8 @@ SEVERAL = (2, 3)
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    loopback = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+    return {**os.environ, "OMP_NUM_THREADS": "1", **loopback}
 
 
 def torchrun(script: str, ranks: int, *arguments: object) -> list[str]:
@@ -43,11 +47,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, 
     results = {1: [scenarios.perform(0, 1, folder)]}
     for ranks in SEVERAL:
         job = subprocess.run(
-            torchrun("ranks.py", ranks, folder), env=environment(), capture_output=True, text=True, timeout=300
+            torchrun("ranks_job.py", ranks, folder), env=environment(), capture_output=True, text=True, timeout=300
         )
         assert job.returncode == 0, job.stdout + job.stderr
         results[ranks] = [torch.load(folder / f"found-{ranks}-{rank}.pt") for rank in range(ranks)]
-    results[1][0]["resumed"] = scenarios.resumed(0, 1, folder)
+    results[1][0]["resumed"] = ranks_states.resumed(0, 1, folder)
     return results
 
 
@@ -98,7 +102,7 @@ def test_a_state_of_any_moment_goes_on_with_another_number_of_ranks(
 ) -> None:
     """1 → 2, 2 → 3 and 3 → 1."""
     expected, ends = found[1][0]["states"]["ends"], found[ranks][0]["resumed"]["each"]
-    assert set(ends) == set(scenarios.RESUMED)
+    assert set(ends) == set(ranks_states.RESUMED)
     for name, several in ends.items():
         assert len(several) > 5
         for end in several:

@@ -40,6 +40,7 @@ ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
 
 HERE = "here"
+"""What it then says itself."""
 
 Watched = list[tuple[Tensor, Tensor]]
 """Buffers, each with a copy of what it was."""
