@@ -5,19 +5,22 @@ Every rank draws the same samples, lengths and outcomes from the same seed, so a
 - an anchor: a rank takes whole chunks, in rounds of one chunk each. At the end its mean gradient is reduced, once, and
   a few numbers. As chunks are those of a run on one rank, so are S* and all that follows from it.
 - an inner step: a rank takes a slice of the mini-batch. One reduction: of a·∇f_I(x) + b·∇f_I(y) where the weights are
-  constant, of both gradients where a test needs them. The loss goes along.
+  constant, of both gradients where a test needs them. Losses, buffers and the wish to stop go along.
 - the estimate of L: a rank takes whole mini-batches; their curvatures are exchanged.
 
-A rank for which there is nothing left evaluates one sample with weight 0, so that all take the same number of steps,
-and every decision (sizes, stopping, going back) is made from reduced numbers, alike on all of them.
+A rank for which there is nothing left evaluates a few samples with weight 0, so that all take the same number of steps,
+and every decision (sizes, stopping, going back) is made from exchanged numbers, alike on all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import threading
 import time
+import weakref
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -30,61 +33,105 @@ from torch.nn.parallel import DistributedDataParallel
 from vcsg.eager import Closure
 from vcsg.sampling import Share
 from vcsg.variance import AnchorSum
-from vcsg.vectors import Tensors, add, copy_to, norm2, scale
+from vcsg.vectors import Tensors, add, copy_to, norm2
 from vcsg.weights import Constant, Rule, Weights
 
 ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
 
+HERE = "here"
+"""What it then says itself."""
+
+Watched = list[tuple[Tensor, Tensor]]
+"""Buffers, each with a copy of what it was."""
+
 
 class Alone:
     """The only rank: nothing is exchanged."""
 
-    share = Share()
+    met = True
+    """Whether the ranks have seen that they were made alike."""
     agreed = False
     """Whether the run is to stop here."""
 
+    def __init__(self, least: int = 1) -> None:
+        self.share = Share(least=least)
+
     def ask(self) -> None:
-        """Ask for a stop; with others, it is agreed on with the next exchange."""
+        """Ask for a stop; with others, it is agreed on with the next exchange of gradients."""
         self.agreed = True
 
     def forget(self) -> None:
         """Go on: a stop was agreed on and is done."""
         self.agreed = False
 
-    def start(self, tensors: Tensors) -> None:
-        """Everyone begins with the tensors of rank 0."""
+    def meet(self, facts: dict[str, float], device: torch.device) -> None:
+        """Every rank has these facts, or all raise; what is exchanged is on this device."""
+
+    def begin(self, tensors: Tensors) -> None:
+        """Every rank begins with the tensors of the first."""
+
+    def tell(self, error: BaseException) -> None:
+        """Leave word of an error for the others, who wait."""
 
     def prepared(self, closure: Closure) -> Closure:
         return closure
 
+    def watched(self, buffers: Tensors) -> Watched:
+        """The buffers whose changes by the evaluation to come `combine` is to average."""
+        return []
+
     def combine(
-        self, rule: Rule, now: Tensors, anchor: Tensors, mean: Tensors, weight: float, *losses: float
+        self,
+        rule: Rule,
+        now: Tensors,
+        anchor: Tensors,
+        mean: Tensors,
+        weight: float,
+        losses: tuple[float, ...],
+        buffers: Watched,
     ) -> tuple[float, ...]:
         """now ← v from the gradients of this rank's part of the mini-batch; returns the losses of all of it."""
         rule.combine(now, anchor, mean)
         return losses
 
-    def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> AnchorSum:
-        """The statistics of an anchor of so many samples from those of this rank's chunks; `mean` too, in place."""
-        return own
+    def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> tuple[AnchorSum, float]:
+        """The statistics of an anchor of so many samples, and ‖g‖², from those of this rank; `mean` becomes g."""
+        return own, norm2(mean).item()
 
-    def collect(self, numbers: list[float], weight: float) -> list[list[float]]:
-        """What each rank with a part has to say, in their order."""
+    def collect(self, numbers: list[float], weight: float = 1.0) -> list[list[float]]:
+        """What each rank has to say, in their order, without those of weight 0."""
         return [numbers]
 
 
 class Team(Alone):
     """One of several ranks of a process group."""
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        self._group = group
-        self.share = Share(dist.get_rank(group), dist.get_world_size(group))
-        self._asked = False
-        self.agreed = False
+    def __init__(self, group: dist.ProcessGroup | None = None, least: int = 1) -> None:
+        # Whoever holds a group keeps its threads: a process that ends with them is aborted.
+        self._held = None if group is None or group is dist.group.WORLD else weakref.ref(group)
+        self._names = dist.get_process_group_ranks(group)
+        self.share = Share(dist.get_rank(group), dist.get_world_size(group), least)
+        self.met = self.agreed = self._asked = False
+        self._device = torch.device("cpu")
+        self._exchanges = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_group": None, "share": self.share, "_asked": False, "agreed": False}
+    def __deepcopy__(self, _: Any) -> Team:
+        return Team(self._group, self.share.least)
+
+    def __reduce__(self) -> Any:
+        if self._held is not None:
+            raise TypeError("an optimizer with a group= of its own cannot be pickled: save its state_dict() instead")
+        return team, (None, self.share.least)
+
+    @property
+    def _group(self) -> dist.ProcessGroup | None:
+        if self._held is None:
+            return None
+        group = self._held()
+        if group is None:
+            raise ConnectionError("the process group of this optimizer was destroyed: make a new one with a new group")
+        return group
 
     def ask(self) -> None:
         self._asked = True
@@ -92,19 +139,37 @@ class Team(Alone):
     def forget(self) -> None:
         self.agreed = self._asked = False
 
-    def start(self, tensors: Tensors) -> None:
+    def meet(self, facts: dict[str, float], device: torch.device) -> None:
+        self._device = device
+        rows = self.collect(list(facts.values()))
+        for name, values in zip(facts, zip(*rows, strict=True), strict=True):
+            # Only rounding may tell them apart, which ranks of different hardware do differently.
+            if not all(math.isclose(value, values[0], rel_tol=1e-5 if name == "‖x‖" else 0) for value in values):
+                told = ", ".join(
+                    f"rank {rank} has {value:.10g}" for rank, value in zip(self._names, values, strict=True)
+                )
+                raise ValueError(
+                    f"the ranks do not agree on {name}: {told}. Make model and optimizer alike on all of them, and "
+                    "load the same state"
+                )
+        self.met = True
+
+    def begin(self, tensors: Tensors) -> None:
         for t in tensors:
-            self._call(dist.broadcast, t.detach(), group_src=0)
+            whole = t.detach().contiguous()
+            self._call(dist.broadcast, whole, group_src=0)
+            t.detach().copy_(whole)
 
     def prepared(self, closure: Closure) -> Closure:
-        """The closure with the own reduction of a DistributedDataParallel model switched off: ours takes its place."""
+        """The closure with the reductions of a DistributedDataParallel model switched off: ours take their place."""
 
         def quiet() -> Any:
             silenced: list[DistributedDataParallel] = []
 
             def switch_off(module: nn.Module, _: Any) -> None:
                 if isinstance(module, DistributedDataParallel) and module.require_backward_grad_sync:
-                    module.require_backward_grad_sync = False
+                    # The second, of buffers, stays off: they are equal, and it hangs where not all ranks evaluate.
+                    module.require_backward_grad_sync = module.require_forward_param_sync = False
                     silenced.append(module)
 
             handle = register_module_forward_pre_hook(switch_off)
@@ -117,100 +182,144 @@ class Team(Alone):
 
         return quiet
 
+    def watched(self, buffers: Tensors) -> Watched:
+        return [(b, b.clone()) for b in buffers if b.is_floating_point()]
+
     def combine(
-        self, rule: Rule, now: Tensors, anchor: Tensors, mean: Tensors, weight: float, *losses: float
+        self,
+        rule: Rule,
+        now: Tensors,
+        anchor: Tensors,
+        mean: Tensors,
+        weight: float,
+        losses: tuple[float, ...],
+        buffers: Watched,
     ) -> tuple[float, ...]:
         if not isinstance(rule, Constant):
-            reduced = self._sum([*now, *anchor], weight, losses)
+            reduced = self._sum([*now, *anchor], weight, losses, buffers)
             rule.combine(now, anchor, mean)
             return reduced
         a, b, c = rule.weights
         Constant(Weights(a, b, 0)).combine(now, anchor, [])
-        reduced = self._sum(now, weight, losses)
+        reduced = self._sum(now, weight, losses, buffers)
         if c:
             add(now, mean, c)
         return reduced
 
-    def _sum(self, tensors: Tensors, weight: float, losses: tuple[float, ...]) -> tuple[float, ...]:
-        """Every tensor and loss becomes the weighted sum over the ranks, in one reduction of one buffer."""
+    def _sum(
+        self, tensors: Tensors, weight: float, losses: tuple[float, ...] = (), buffers: Watched | None = None
+    ) -> tuple[float, ...]:
+        """Tensors, losses and changes of buffers become weighted sums over the ranks, in one reduction."""
+        buffers = buffers or []
         device, dtype = tensors[0].device, max((t.dtype for t in tensors), key=lambda d: d.itemsize)
+        # Not new − before alone: a mask is infinite, and a buffer that is constant stays what it is.
+        changes = [torch.where(b == before, 0, b - before) for b, before in buffers]
+        numbers = torch.tensor([*losses, float(self._asked)], dtype=dtype)
+        flat = torch.cat([t.detach().reshape(-1).to(device, dtype) for t in [*tensors, *changes, numbers]])
+        own = flat[:-1]
         # Where there is no part, what was evaluated in its place may be anything, and 0·NaN is NaN.
-        numbers = [loss if weight else 0.0 for loss in losses]
-        if not weight:
-            for t in tensors:
-                t.zero_()
-        tail = torch.tensor([weight * x for x in numbers] + [float(self._asked)], dtype=dtype, device=device)
-        scale(tensors, weight)
-        flat = torch.cat([*(t.reshape(-1).to(device, dtype) for t in tensors), tail])
+        own.mul_(weight) if weight else own.zero_()
         self._call(dist.all_reduce, flat)
-        parts = torch.split(flat, [*(t.numel() for t in tensors), len(tail)])
-        copy_to(tensors, [part.view(t.shape) for part, t in zip(parts[:-1], tensors, strict=True)])
-        *reduced, asked = parts[-1].tolist()
+        *parts, tail = torch.split(flat, [*(t.numel() for t in [*tensors, *changes]), len(numbers)])
+        copy_to(tensors, [part.view(t.shape) for part, t in zip(parts, tensors, strict=False)])
+        for (b, before), part in zip(buffers, parts[len(tensors) :], strict=True):
+            b.copy_(before + part.view(b.shape).to(b))
+        *reduced, asked = tail.tolist()
         self.agreed = asked > 0
         return tuple(reduced)
 
-    def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> AnchorSum:
-        """The mean gradient is reduced first; then the sums of squares, to which each adds its distance from it."""
+    def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> tuple[AnchorSum, float]:
+        """The mean is reduced first. About it, the sum of squares of a rank grows by its distance."""
         before = [m.clone() for m in mean]
-        self._sum(mean, own.samples / samples, ())
+        self._sum(mean, own.samples / samples)
         add(before, mean, -1)
-        distance = norm2(before).item() if own.samples else 0.0
-        loss, square = own.samples * own.loss, own.samples * own.loss**2
-        spread = own.spread + own.samples * distance
-        chunks, loss, square, spread = self._reduced([float(own.chunks), loss, own.loss_spread + square, spread])
-        return AnchorSum(
+        spread = own.spread + own.samples * norm2(before).item() if own.samples else 0.0
+        told = [float(own.samples), float(own.chunks), own.loss, own.loss_spread, spread, norm2(mean).item()]
+        rows = self.collect(told)
+        loss = sum(size * loss for size, _, loss, *_ in rows) / samples
+        merged = AnchorSum(
             samples=samples,
-            chunks=round(chunks),
-            loss=loss / samples,
-            spread=spread,
-            loss_spread=max(0.0, square - loss**2 / samples) if math.isfinite(square) else math.nan,
+            chunks=round(sum(chunks for _, chunks, *_ in rows)),
+            loss=loss,
+            spread=sum(row[4] for row in rows),
+            loss_spread=sum(row[3] + row[0] * (row[2] - loss) ** 2 for row in rows),
         )
+        return merged, rows[0][5]
 
-    def collect(self, numbers: list[float], weight: float) -> list[list[float]]:
-        rank, ranks = self.share.rank, self.share.ranks
-        row = [1.0, *numbers] if weight else [0.0] * (1 + len(numbers))
-        table = [0.0] * (len(row) * ranks)
-        table[rank * len(row) : (rank + 1) * len(row)] = row
-        reduced = self._reduced(table)
-        rows = [reduced[r * len(row) : (r + 1) * len(row)] for r in range(ranks)]
-        return [row[1:] for row in rows if row[0]]
+    def collect(self, numbers: list[float], weight: float = 1.0) -> list[list[float]]:
+        table = torch.zeros(self.share.ranks, 1 + len(numbers), dtype=torch.float64, device=self._device)
+        if weight:
+            table[self.share.rank] = torch.tensor([1.0, *numbers], dtype=torch.float64)
+        self._call(dist.all_reduce, table)
+        return [row[1:] for row in table.tolist() if row[0]]
 
-    def _reduced(self, numbers: list[float]) -> list[float]:
-        """The sums over all ranks, in float64 where the backend has it on the CPU."""
-        device = "cuda" if dist.get_backend(self._group) == "nccl" else "cpu"
-        flat = torch.tensor(numbers, dtype=torch.float64, device=device)
-        self._call(dist.all_reduce, flat)
-        found: list[float] = flat.tolist()
-        return found
+    # --- when something fails
 
     def _call(self, collective: Callable[..., Any], tensor: Tensor, **options: Any) -> None:
         try:
             collective(tensor, group=self._group, **options)
         except RuntimeError as error:
-            found = self._missing()
-            raise RuntimeError(f"rank {self.share.rank} could not exchange with the others: {found}") from error
+            raise ConnectionError(
+                f"rank {self._name} could not exchange with the others: {self._roll_call()}"
+            ) from error
+        self._exchanges += 1
 
-    def _missing(self) -> str:
-        """Who does not answer: those that are there say so in the store, which every process group has."""
-        try:
-            store = distributed_c10d.PrefixStore("vcsg-roll-call", distributed_c10d._get_default_store())
-            store.set_timeout(timedelta(seconds=ROLL_CALL))
-            store.set(str(self.share.rank), "here")
-            deadline, missing = time.monotonic() + ROLL_CALL, list(range(self.share.ranks))
-            while missing and time.monotonic() < deadline:
-                missing = [rank for rank in missing if not store.check([str(rank)])]
-                time.sleep(0.1)
-        except RuntimeError:
-            return "rank 0, which keeps the addresses of all, is gone"
-        if missing:
-            return f"no answer from rank {', '.join(map(str, missing))}"
-        return "all ranks answer, and one may have failed earlier: see their errors"
+    @property
+    def _name(self) -> int:
+        """The rank among all that were started, which is what their logs are known by."""
+        return self._names[self.share.rank]
+
+    def tell(self, error: BaseException) -> None:
+        if not isinstance(error, ConnectionError):
+            self._in_time(
+                lambda: self._store().set(str(self._name), f"{self._exchanges} {type(error).__name__}: {error}")
+            )
+
+    def _store(self) -> distributed_c10d.Store:
+        """What every process group has for its ranks to find each other; here for words of what went wrong."""
+        return distributed_c10d.PrefixStore(f"vcsg/{self._names}", distributed_c10d._get_default_store())
+
+    def _roll_call(self) -> str:
+        """What became of the others: those that missed the exchange too say so, or have told of an error."""
+        keeper = "torchrun" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "rank 0"
+        return self._in_time(self._answers) or f"{keeper}, which keeps the addresses of all, is gone or stopped"
+
+    def _answers(self) -> str:
+        store, deadline = self._store(), time.monotonic() + ROLL_CALL
+        store.set(str(self._name), HERE)
+        words: dict[int, str] = {}
+        while len(words) < len(self._names) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            for name in self._names:
+                word = store.get(str(name)).decode() if store.check([str(name)]) else ""
+                # An error of an earlier exchange was caught: that rank went on.
+                if word == HERE or word.startswith(f"{self._exchanges} "):
+                    words[name] = word
+        failed = [f"rank {name} failed with {word.partition(' ')[2]}" for name, word in words.items() if word != HERE]
+        if missing := [str(name) for name in self._names if name not in words]:
+            failed.append(f"no answer from rank {', '.join(missing)} within {ROLL_CALL:.0f} s")
+        return "; ".join(failed) or "all ranks are there: the network failed, or the group's timeout is too short"
+
+    def _in_time(self, work: Callable[[], Any]) -> Any:
+        """What `work` returns; None where the store is lost. A stopped process may keep a call to it for ever."""
+        found: list[Any] = []
+
+        def attempt() -> None:
+            with contextlib.suppress(RuntimeError):
+                found.append(work())
+
+        thread = threading.Thread(target=attempt, daemon=True)
+        thread.start()
+        thread.join(ROLL_CALL + 2)
+        return found[0] if found else None
 
 
-def team(group: dist.ProcessGroup | None) -> Alone:
+def team(group: dist.ProcessGroup | None, least: int = 1) -> Alone:
     """The ranks that a new optimizer works with: those of the group, or of the default one where there is any."""
     if not dist.is_available() or not dist.is_initialized():
         if group is not None:
             raise ValueError("group= was given but torch.distributed is not initialised: call init_process_group first")
-        return Alone()
-    return Team(group) if dist.get_world_size(group) > 1 else Alone()
+        return Alone(least)
+    if dist.get_rank(group) < 0:
+        raise ValueError(f"rank {dist.get_rank()} is not in group=: make the optimizer on the ranks of the group alone")
+    return Team(group, least) if dist.get_world_size(group) > 1 else Alone(least)

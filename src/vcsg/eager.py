@@ -59,6 +59,18 @@ class Eager:
     def groups(self) -> list[dict[str, Any]]:
         return self._optimizer.param_groups
 
+    @property
+    def all_params(self) -> list[Tensor]:
+        """Those that require no gradient too."""
+        return [p for group in self.groups for p in group["params"]]
+
+    def outline(self) -> list[Any]:
+        """Of every group, its options and the shapes of its parameters: equal where optimizers are made alike."""
+        names = ("lr", "weight_decay", "maximize")
+        return [
+            [*(float(group[name]) for name in names), *((*p.shape,) for p in group["params"])] for group in self.groups
+        ]
+
     def refresh(self) -> None:
         """See whether parameters were added, frozen or thawed since. Looked up at every use, they would cost more."""
         params = [p for group in self.groups for p in group["params"] if p.requires_grad]

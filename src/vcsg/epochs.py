@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import statistics
-from dataclasses import dataclass, replace
+import zlib
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -19,8 +20,8 @@ from vcsg import smoothness
 from vcsg.distributed import Alone
 from vcsg.eager import Closure, Eager
 from vcsg.family import Method
-from vcsg.run import Diverged, Record, Run, Watch
-from vcsg.sampling import Kind, Phase, draw_geometric, stream
+from vcsg.run import Diverged, Record, Run, Settings, Watch
+from vcsg.sampling import Kind, Phase, Share, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.variance import MIN_CHUNKS, AnchorSum, chunks
 from vcsg.vectors import all_finite, copy_to, norm, scale
@@ -30,20 +31,6 @@ logger = logging.getLogger("vcsg")
 
 MAX_ROLLBACKS = 10
 """How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The choices that are not the method's; a state is loaded only where they are the same."""
-
-    output: str
-    variance: str
-    chunk: int
-    clip_norm: float | None
-
-    @property
-    def exact(self) -> bool:
-        return self.variance == "exact"
 
 
 class Epochs:
@@ -61,7 +48,7 @@ class Epochs:
         unit: float,
     ) -> None:
         self.method, self.n, self.eager, self.team, self.settings = method, n, eager, team, settings
-        self.seed, self.unit = seed, unit
+        self.seed, self.unit, self.budget = seed, unit, math.inf
         self.record: Record | None = None
         first = method.schedule.first(n)
         self.run = Run(Phase("anchor", 0, 1, n, n, seed), anchor_size=first, good_size=first, L=L)
@@ -70,14 +57,24 @@ class Epochs:
             raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
         self.begin_epoch()
 
-    def remaining(self) -> tuple[Phase, int]:
-        """The current phase and how many of its batches are done."""
-        return self.run.phase, self.run.position
+    def remaining(self) -> tuple[Share, Phase, int]:
+        """This rank's share, the current phase and how many of its batches are done."""
+        return self.team.share, self.run.phase, self.run.position
 
     def resume(self, run: Run, unit: float) -> None:
         """Go on from a loaded state."""
         self.eager.forget()
         self.run, self.unit, self.seed, self.record = run, unit, run.phase.seed, None
+        self.rejoin()
+
+    def rejoin(self) -> None:
+        """The state comes from elsewhere, perhaps from another number of ranks: see whether all have the same."""
+        self.run, self.team.met = self.state(), self.team.share.ranks == 1
+
+    def limit(self, budget: float) -> None:
+        """The run is to stop at so many gradients: several ranks then stop at the batch where one would."""
+        self.budget = budget
+        self.run.phase = self._cut(self.run.phase)
 
     def check_table(self) -> None:
         self.eager.refresh()
@@ -100,19 +97,37 @@ class Epochs:
 
     def step(self, closure: Closure) -> Any:
         self.eager.refresh()
-        if self.run.steps == 0:
-            self.team.start([*self.eager.params, *self.eager.buffers])
+        if not self.team.met:
+            self._meet()
         closure = self.team.prepared(closure)
-        with self.eager.randomness:
-            match self.run.phase.kind:
-                case "anchor":
-                    loss = self._anchor_step(closure)
-                case "smoothness":
-                    loss = self._smoothness_step(closure)
-                case "inner":
-                    loss = self._inner_step(closure)
+        try:
+            with self.eager.randomness:
+                match self.run.phase.kind:
+                    case "anchor":
+                        loss = self._anchor_step(closure)
+                    case "smoothness":
+                        loss = self._smoothness_step(closure)
+                    case "inner":
+                        loss = self._inner_step(closure)
+        except BaseException as error:
+            self.team.tell(error)
+            raise
         self.run.steps += 1
         return loss
+
+    def _meet(self) -> None:
+        """Before the first exchange: all ranks must have been made alike; a new run begins at the point of rank 0."""
+        run, eager = self.run, self.eager
+        options = repr((self.method, self.n, self.settings, self.seed, self.unit, eager.outline()))
+        facts = {
+            "method, n, seed and options (a checksum)": float(zlib.crc32(options.encode())),
+            "steps taken": float(run.steps),
+            "gradients counted": float(run.ifo),
+            "‖x‖": norm(eager.params).item() if run.steps else 0.0,
+        }
+        self.team.meet(facts, eager.params[0].device)
+        if run.steps == 0:
+            self.team.begin([*eager.all_params, *eager.buffers])
 
     def _anchor_step(self, closure: Closure) -> Any:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
@@ -120,7 +135,7 @@ class Epochs:
         loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed())
         fault = self._gather(float(loss), gradient) if self._weight() else None
         if fault and self.team.share.ranks > 1:
-            # The others do not know. The sum of all that is reduced at the end will tell them.
+            # The others do not know: what is reduced at the end will tell them.
             run.anchor_sum.loss, fault = math.nan, None
         if fault and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(fault))
@@ -184,11 +199,12 @@ class Epochs:
         run, rule = self.run, self._rule()
         read, write = self._anchor_levels()
         beside, at_anchor = self._at_anchor(closure, read) if any(w.anchor for w in rule.choices) else (0.0, [])
+        buffers = self.team.watched(self.eager.buffers)
         loss, v = self.eager.evaluate(closure, self._closure_seed())
         value, evaluated = float(loss), self._samples() * (2 if at_anchor and not self.method.table else 1)
         if not self.method.table:
             mean = self.eager.vector(f"mean{read or ''}") if run.depth >= 0 else []
-            value, beside = self.team.combine(rule, v, at_anchor, mean, self._weight(), value, beside)
+            value, beside = self.team.combine(rule, v, at_anchor, mean, self._weight(), (value, beside), buffers)
         if not math.isfinite(beside):
             raise FloatingPointError(
                 f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
@@ -250,8 +266,8 @@ class Epochs:
             self._make_plan()
 
     def _floor(self) -> int:
-        """The least number of samples in a batch: BatchNorm has no statistics of one, on any rank."""
-        return min(2 * self.team.share.ranks, self.n) if self.eager.buffers else 1
+        """The least number of samples in a batch."""
+        return min(self.team.share.least, self.n)
 
     def _blocks(self) -> int:
         """How many gradients a table holds."""
@@ -263,14 +279,17 @@ class Epochs:
     def _close_anchor(self) -> None:
         """Judge the new point; a good one is what a later failure goes back to, and the epoch is planned."""
         run, mean = self.run, self.eager.vector("mean")
-        run.anchor_sum = self.team.merge(run.anchor_sum, mean, run.phase.total)
-        anchor = run.anchor_sum.close(self.n, mean)
+        run.anchor_sum, g_norm2 = self.team.merge(run.anchor_sum, mean, run.phase.total)
+        anchor = run.anchor_sum.close(self.n, g_norm2)
         if run.epoch == run.good_epoch:
             run.watch = Watch()  # back at a point that was accepted: it is the reference
         finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
         fault = run.watch.fault(anchor, self._sign()) if finite else "a loss or a gradient is not finite"
         if not finite and run.good_epoch == 0:
-            raise FloatingPointError(self._bad_start(f"{fault} on some rank"))
+            self.run = run.rewound()
+            raise FloatingPointError(
+                f"{fault} at the starting point, before any step: look at the model and at the samples"
+            )
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
             return
@@ -296,7 +315,7 @@ class Epochs:
         length = len(plan.levels) or math.ceil(plan.B / plan.b)
         if self.method.length == "geometric":
             length = draw_geometric(stream(self.seed, "length", run.phase.number), plan.B, plan.b)
-        self.record = self._make_record(length)
+        self.record = run.told(self._step_size(self.eager.groups[0]), length)
         if self.method.leap and run.drawn:
             self._step_along_mean()
         if all(w.now == w.anchor == 0 for w in self._rule().choices):
@@ -359,8 +378,15 @@ class Epochs:
     def _enter(self, kind: Kind, count: int, total: int, sizes: tuple[int, ...] = ()) -> None:
         run = self.run
         blocks = 0 if kind == "smoothness" else self._blocks()
-        run.phase = Phase(kind, run.phase.number + 1, count, total, self.n, self.seed, sizes, blocks)
         run.position, run.phase_ifo, run.phase_steps = 0, run.ifo, run.steps
+        run.phase = self._cut(Phase(kind, run.phase.number + 1, count, total, self.n, self.seed, sizes, blocks))
+
+    def _cut(self, phase: Phase) -> Phase:
+        """The phase, cut after the batch that exhausts the budget."""
+        if self.team.share.ranks == 1 or phase.kind == "inner" or self.budget == math.inf:
+            return phase
+        calls = smoothness.CALLS if phase.kind == "smoothness" else 1
+        return phase.cut_after((self.budget - self.run.phase_ifo) / calls)
 
     def _accept_point(self) -> None:
         """x is good: it becomes y, and x̃ of the epoch before is offered to the reservoir."""
@@ -391,9 +417,17 @@ class Epochs:
             )
         logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, run.epoch, run.L)
 
+    @property
+    def split(self) -> bool:
+        """Whether each rank has a part of an anchor: its mean is then not in `state`, which is equal on all of them."""
+        return self.team.share.ranks > 1 and self.run.phase.kind == "anchor"
+
     def state(self) -> Run:
-        """What a checkpoint holds: the same on all ranks."""
-        return self.run if self.team.share.ranks == 1 else self.run.rewound()
+        """What a checkpoint holds; of an anchor that is split, its beginning."""
+        return self.run.rewound() if self.split else self.run
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": self.state()}
 
     def settle(self) -> None:
         """Never end in NaN: if the last step was not finite, go back to the last good point."""
@@ -459,20 +493,3 @@ class Epochs:
 
     def _bad_start(self, fault: str) -> str:
         return f"{fault} at the starting point, before any step: look at the model and at the samples {self._indices()}"
-
-    def _make_record(self, length: int) -> Record:
-        run, plan = self.run, self._plan()
-        assert run.L is not None
-        return Record(
-            epoch=run.epoch,
-            regime=plan.regime,
-            B=plan.B,
-            b=plan.b,
-            step_size=self._step_size(self.eager.groups[0]),
-            length=length,
-            L=run.L,
-            eps=plan.eps,
-            anchor=run.anchor,
-            ifo=run.ifo,
-            passes=run.ifo / self.n,
-        )

@@ -25,9 +25,9 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from vcsg import family
 from vcsg.distributed import team
 from vcsg.eager import Closure, Eager
-from vcsg.epochs import Epochs, Settings, logger
+from vcsg.epochs import Epochs, logger
 from vcsg.family import Method
-from vcsg.run import Record, Run
+from vcsg.run import Record, Run, Settings
 from vcsg.sampling import Feed, Phase, PhaseSampler, feed
 from vcsg.vectors import foreach
 
@@ -65,7 +65,7 @@ class FiniteSumOptimizer(Optimizer):
         chunk: the most samples of an anchor that are evaluated at once; fewer take less memory.
         seed: of all sampling and of the closure's randomness (dropout).
         group: the ranks of torch.distributed to work with, each with all the data; None is the default group where one
-            is initialised.
+            is initialised. All make the optimizer alike; it begins with the parameters of the first.
         callback: called with the `Record` of every epoch.
         options: those of the method, where it is given by name.
     """
@@ -118,9 +118,10 @@ class FiniteSumOptimizer(Optimizer):
         unit = float(lr) if lr is not None and L is None else 1.0
         L = self.method.gamma / unit if lr is not None and L is None else L
         settings = Settings(output, variance, chunk, clip_norm)
-        ranks = team(group)
-        self._epochs = Epochs(self.method, n, Eager(self, buffers), ranks, settings, seed, L, unit)
-        self.sampler = PhaseSampler(self._epochs.remaining, ranks.share)
+        eager = Eager(self, buffers)
+        ranks = team(group, least=2 if eager.buffers else 1)  # BatchNorm has no statistics of one sample
+        self._epochs = Epochs(self.method, n, eager, ranks, settings, seed, L, unit)
+        self.sampler = PhaseSampler(self._epochs.remaining)
         """The `batch_sampler` for a DataLoader."""
 
     @classmethod
@@ -214,6 +215,7 @@ class FiniteSumOptimizer(Optimizer):
             return self._run.ifo >= budget or self._epochs.team.agreed
 
         try:
+            self._epochs.limit(budget)
             while not finished():
                 phase = self._run.phase
                 for batch in read(phase, self._run.position):
@@ -231,7 +233,7 @@ class FiniteSumOptimizer(Optimizer):
                 self._epochs.settle()
 
     def stop(self) -> None:
-        """End `batches` after this step. On several ranks all end together, where they next exchange something."""
+        """End `batches` after this step. One of several ranks is enough: all end where they next exchange gradients."""
         self._epochs.team.ask()
 
     # --- one step ---------------------------------------------------------------------------------
@@ -286,6 +288,9 @@ class FiniteSumOptimizer(Optimizer):
         Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
         """
         saved = super().state_dict()
+        if self._epochs.split:
+            kept = {index: {k: t for k, t in held.items() if k != "mean"} for index, held in saved["state"].items()}
+            saved["state"] = kept
         saved["vcsg"] = {**self._settings(), "unit": self._epochs.unit, "run": self._epochs.state().state_dict()}
         return saved
 
@@ -337,6 +342,7 @@ class FiniteSumOptimizer(Optimizer):
         super().__setstate__(state)
         if "_epochs" in state:
             self._epochs.eager.attach(self)
+            self._epochs.rejoin()
 
     def _settings(self) -> dict[str, Any]:
         return {"method": repr(self.method), "n": self.n, **asdict(self._epochs.settings)}
@@ -356,6 +362,11 @@ class FiniteSumOptimizer(Optimizer):
 
 def _check_group(group: dict[str, Any]) -> None:
     for p in group["params"]:
+        if hasattr(p, "device_mesh") or hasattr(p, "_fsdp_flattened"):
+            raise TypeError(
+                "a parameter is sharded (FSDP, fully_shard or a DTensor): every rank needs whole parameters, to "
+                "evaluate them at the anchor. Give the plain model, or one in DistributedDataParallel"
+            )
         if p.is_complex():
             raise TypeError("a parameter is complex: optimise torch.view_as_real of it")
         if not p.is_floating_point():

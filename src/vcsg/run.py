@@ -26,6 +26,20 @@ class Diverged(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Settings:
+    """The choices that are not the method's; a state is loaded only where they are the same."""
+
+    output: str
+    variance: str
+    chunk: int
+    clip_norm: float | None
+
+    @property
+    def exact(self) -> bool:
+        return self.variance == "exact"
+
+
+@dataclass(frozen=True)
 class Record:
     """One epoch, told when its anchor is done and its plan is made (for a method without anchor, at its start)."""
 
@@ -173,10 +187,26 @@ class Run:
     output_weight: float = 0.0
     """The total weight of all x̃_j offered so far."""
 
+    def told(self, step_size: float, length: int) -> Record:
+        """The record of the epoch that has just been planned."""
+        assert self.plan is not None
+        assert self.L is not None
+        return Record(
+            epoch=self.epoch,
+            regime=self.plan.regime,
+            B=self.plan.B,
+            b=self.plan.b,
+            step_size=step_size,
+            length=length,
+            L=self.L,
+            eps=self.plan.eps,
+            anchor=self.anchor,
+            ifo=self.ifo,
+            passes=self.ifo / self.phase.n,
+        )
+
     def rewound(self) -> Run:
-        """The same run at the beginning of its anchor, while no rank has all of it: no point has moved since."""
-        if self.phase.kind != "anchor":
-            return self
+        """The same run at the beginning of its anchor; no point has moved since."""
         return replace(self, position=0, ifo=self.phase_ifo, steps=self.phase_steps, anchor_sum=AnchorSum())
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,6 +70,8 @@ class Phase:
     """The size of each batch, where they differ."""
     blocks: int = 0
     """Where not 0: a batch is one of that many fixed blocks of all n samples, in turn in an anchor, else at random."""
+    cut: int = 0
+    """Where not 0: several ranks do not take batches before and after this one in the same step."""
 
     def bounds(self, k: int) -> slice:
         """Where batch k lies in `indices`."""
@@ -78,6 +80,11 @@ class Phase:
         if self.sizes:
             return slice(self._ends[k] - self.sizes[k], self._ends[k])
         return _part(k, self.count, self.total)
+
+    def cut_after(self, samples: float) -> Phase:
+        """The same phase, cut after the batch with which so many samples are reached."""
+        last = next((k for k in range(self.count) if self.bounds(k).stop >= samples), self.count)
+        return replace(self, cut=min(last + 1, self.count))
 
     def size(self, k: int) -> int:
         bounds = self.bounds(k)
@@ -129,24 +136,34 @@ class Share:
 
     rank: int = 0
     ranks: int = 1
+    least: int = 1
+    """The fewest samples of a slice; where a mini-batch has too few for all ranks, the last ones get none."""
 
     def width(self, phase: Phase, position: int) -> int:
         """How many batches of the phase are done in one step."""
-        return 1 if phase.kind == "inner" else min(self.ranks, phase.count - position)
+        if phase.kind == "inner" or self.ranks == 1:
+            return 1
+        return min(self.ranks, (phase.cut if position < phase.cut else phase.count) - position)
 
     def part(self, phase: Phase, position: int) -> tuple[slice, float]:
         """Where this rank's samples lie in `phase.indices`, and their weight in the mean over the batch.
 
-        A rank for which nothing is left takes one sample with weight 0.
+        A rank for which nothing is left takes the first few samples with weight 0.
         """
-        k = self._batch(phase, position)
-        whole = phase.bounds(k)
+        whole = phase.bounds(self._batch(phase, position))
+        if self.ranks == 1:
+            return whole, 1.0
+        start, size = whole.start, whole.stop - whole.start
         if phase.kind != "inner":
-            return (whole, 1.0) if k == position + self.rank else (slice(whole.start, whole.start + 1), 0.0)
-        own = _part(self.rank, self.ranks, phase.size(k))
-        size = own.stop - own.start
-        start = whole.start + own.start if size else whole.start
-        return slice(start, start + max(1, size)), size / phase.size(k)
+            sharing = self.width(phase, position)
+            own = slice(0, size)
+        else:
+            sharing = max(1, min(self.ranks, size // self.least))
+            own = _part(self.rank, sharing, size)
+        if self.rank >= sharing:
+            return slice(start, start + min(size, self.least)), 0.0
+        weight = (own.stop - own.start) / size
+        return slice(start + own.start, start + own.stop), weight
 
     def parts(self, phase: Phase, position: int) -> Iterator[slice]:
         """This rank's samples from that position of the phase on."""
@@ -156,11 +173,15 @@ class Share:
 
     def steps(self, phase: Phase, position: int) -> int:
         """How many steps are left of the phase."""
-        left = phase.count - position
-        return left if phase.kind == "inner" else -(-left // self.ranks)
+        if phase.kind == "inner" or self.ranks == 1:
+            return phase.count - position
+        before = max(0, phase.cut - position)
+        return -(-before // self.ranks) - (position + before - phase.count) // self.ranks
 
     def samples(self, phase: Phase, position: int) -> int:
-        """How many samples all ranks together evaluate in the step."""
+        """How many samples all ranks together evaluate in the step, those of weight 0 not counted."""
+        if self.ranks == 1:
+            return phase.size(position)
         return sum(phase.size(position + i) for i in range(self.width(phase, position)))
 
     def seed(self, phase: Phase, position: int) -> int:
@@ -170,8 +191,9 @@ class Share:
 
     def _batch(self, phase: Phase, position: int) -> int:
         """The batch that this rank takes, or that in whose place it takes one sample."""
-        k = position if phase.kind == "inner" else position + self.rank
-        return k if k < phase.count else position
+        if phase.kind == "inner" or self.rank >= self.width(phase, position):
+            return position
+        return position + self.rank
 
 
 class Randomness:
@@ -206,16 +228,21 @@ def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
 class PhaseSampler(Sampler[list[int]]):
     """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
 
-    def __init__(self, remaining: Callable[[], tuple[Phase, int]], share: Share | None = None) -> None:
-        self._remaining, self.share = remaining, share or Share()
+    def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
+        self._remaining = remaining
+
+    @property
+    def share(self) -> Share:
+        return self._remaining()[0]
 
     def __iter__(self) -> Iterator[list[int]]:
-        phase, position = self._remaining()
-        for part in self.share.parts(phase, position):
+        share, phase, position = self._remaining()
+        for part in share.parts(phase, position):
             yield phase.indices[part].tolist()
 
     def __len__(self) -> int:
-        return self.share.steps(*self._remaining())
+        share, phase, position = self._remaining()
+        return share.steps(phase, position)
 
 
 Feed = Callable[[Phase, int], Iterator[Any]]

@@ -67,14 +67,14 @@ class AnchorSum:
         self.samples, self.chunks = after, self.chunks + 1
         return True
 
-    def close(self, n: int, mean: Tensors) -> Anchor:
+    def close(self, n: int, g_norm2: float) -> Anchor:
         freedom = self.chunks - 1 if self.chunks > 1 else math.nan
         return Anchor(
             n=n,
             B=self.samples,
             loss=self.loss,
             loss_s2=self.loss_spread / freedom,
-            g_norm2=norm2(mean).item(),
+            g_norm2=g_norm2,
             s2=self.spread / freedom,
         )
 

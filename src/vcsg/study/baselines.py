@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.run import Record
-from vcsg.sampling import Phase, PhaseSampler, draw_batch, feed, seeded, stream
+from vcsg.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
 from vcsg.vectors import all_finite
 
 Params = Iterable[Tensor]
@@ -44,7 +44,7 @@ class Baseline:
         self._steps = self._position = 0
         self._stopping = False
         self.phase: Phase = self._pass(0)
-        self.sampler = PhaseSampler(lambda: (self.phase, self._position))
+        self.sampler = PhaseSampler(lambda: (Share(), self.phase, self._position))
 
     def _pass(self, number: int) -> Pass:
         return Pass("inner", number, self._count, self.n, self.n, self._seed)
