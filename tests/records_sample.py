@@ -111,6 +111,7 @@ def write_run(
     """One run through the writer that real runs go through."""
     record = RunRecord(folder, config, dict(ENVIRONMENT), "2026-01-01T12:00:00+00:00", "running", notes=notes or {})
     writer = RunWriter(folder, record)
+    writer.begin()
     for row in rows:
         writer.evaluation(row)
     for epoch in epochs or []:

@@ -429,7 +429,8 @@ def test_evaluations_are_due_early_and_then_at_equal_distances() -> None:
 
 def test_a_clock_runs_from_start_to_stop_and_not_in_pauses() -> None:
     begun = time.monotonic()
-    clock = Clock(torch.device("cpu"), seconds=100.0)
+    clock = Clock(torch.device("cpu"))
+    clock.take_up(100.0)
     time.sleep(0.02)
     assert clock.seconds == 100.0
     clock.start()

@@ -24,6 +24,8 @@ from vcsg.study.search import SHARE, TRIALS
 from vcsg.study.summary import Target
 from vcsg.study.tables import console
 from vcsg.study.workers import Outcome
+from vcsg.training.interrupt import Interrupt
+from vcsg.training.saving import SECONDS
 from vcsg.workloads import DataError
 from vcsg.workloads.folders import data_folders
 
@@ -39,7 +41,6 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-INTERRUPTED = 130
 STUDY = "study-output"
 
 Workload = Annotated[str, typer.Argument(metavar="WORKLOAD", help="DATASET/MODEL; see `vcsg list workloads`.")]
@@ -59,6 +60,7 @@ Targets = Annotated[
 Trials = Annotated[int, typer.Option(help="Short runs per search for a step size (protocol tuned).")]
 Share = Annotated[float, typer.Option("--trial-share", help="Of the budget, for each of them.")]
 Jobs = Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")]
+Checkpoints = Annotated[float, typer.Option("--checkpoint-seconds", help="Between two checkpoints of a run.")]
 Report = Annotated[bool, typer.Option(help="Whether to make figures and an HTML report as well.")]
 
 
@@ -82,9 +84,12 @@ def run(
     device: Device = "cpu",
     threads: Threads = 1,
     data_dir: DataDir = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is in the folder, if any.")] = False,
+    checkpoint_seconds: Checkpoints = SECONDS,
 ) -> None:
     """Run one method on one workload."""
-    with errors():
+    interrupt = Interrupt()
+    with errors(interrupt):
         study = comparison.make_study(
             workload,
             out,
@@ -96,12 +101,14 @@ def run(
             device=device,
             threads=threads,
             data_dir=data_dir,
+            checkpoint_seconds=checkpoint_seconds,
         )
-        record = comparison.run_alone(study, console(stderr=True))
+        record = comparison.run_alone(study, console(stderr=True), resume, interrupt)
         if outcome.any_runs(out):
             outcome.print_outcome(console(), [out], {})
         print(f"Records: {out}")
-        _finish(record.status == "interrupted", {record.config.label: record.message} if record.message else {})
+        failures = {record.config.label: record.message} if record.message else {}
+        _finish(record.status == "interrupted", failures, interrupt)
 
 
 @app.command()
@@ -128,10 +135,12 @@ def compare(
     threads: Threads = 1,
     device: Device = "cpu",
     data_dir: DataDir = None,
+    checkpoint_seconds: Checkpoints = SECONDS,
     report: Report = True,
 ) -> None:
     """Run several methods with several seeds, and compare what they need and where they end."""
-    with errors():
+    interrupt = Interrupt()
+    with errors(interrupt):
         study = comparison.make_study(
             workload,
             out,
@@ -149,9 +158,10 @@ def compare(
             jobs=jobs,
             data_dir=data_dir,
             command=_command(),
+            checkpoint_seconds=checkpoint_seconds,
         )
-        found = _conduct(study, report)
-        _finish(found.interrupted, found.failures)
+        found = _conduct(study, report, interrupt)
+        _finish(found.interrupted, found.failures, interrupt)
 
 
 @app.command("reproduce")
@@ -169,10 +179,12 @@ def reproduce_paper(
     threads: Threads = 1,
     device: Device = "cpu",
     data_dir: DataDir = None,
+    checkpoint_seconds: Checkpoints = SECONDS,
     report: Report = True,
 ) -> None:
     """Run the paper's experiments, in its own setting and with tuned step sizes."""
-    with errors():
+    interrupt = Interrupt()
+    with errors(interrupt):
         there, missing = reproduce.available(_words(data_set or []), data_dir)
         for name in missing:
             print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)
@@ -192,8 +204,9 @@ def reproduce_paper(
                 device=device,
                 data_dir=data_dir,
                 command=_command(),
+                checkpoint_seconds=checkpoint_seconds,
             )
-            found = _conduct(study, report)
+            found = _conduct(study, report, interrupt)
             failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
             if interrupted := found.interrupted:
                 break
@@ -201,7 +214,7 @@ def reproduce_paper(
             _make_report([out], out / "report.html")
         if not there:
             raise DataError("none of the data sets is there: fetch one, or give --data-dir")
-        _finish(interrupted, failures)
+        _finish(interrupted, failures, interrupt)
 
 
 @app.command()
@@ -265,8 +278,8 @@ def data_where(data_dir: DataDir = None) -> None:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """What is wrong in one line: status 2 where it is in the call, 1 where it is elsewhere, 130 for Ctrl-C."""
+def errors(interrupt: Interrupt | None = None) -> Iterator[None]:
+    """What is wrong in one line: status 2 where it is in the call, 1 elsewhere, 130 for Ctrl-C, 143 for SIGTERM."""
     try:
         yield
     except DataError as error:
@@ -276,7 +289,7 @@ def errors() -> Iterator[None]:
     except (OSError, ModuleNotFoundError) as error:
         _fail(str(error), 1)
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit((interrupt or Interrupt()).status) from None
 
 
 def _fail(message: str, status: int) -> None:
@@ -284,9 +297,9 @@ def _fail(message: str, status: int) -> None:
     raise typer.Exit(status)
 
 
-def _conduct(study: Study, report: bool) -> Outcome:
+def _conduct(study: Study, report: bool, interrupt: Interrupt) -> Outcome:
     """The runs, the table, and figures and report of them."""
-    found = comparison.conduct(study, console(stderr=True))
+    found = comparison.conduct(study, console(stderr=True), interrupt)
     found.failures |= outcome.failures(study.folder)
     if not outcome.any_runs(study.folder):
         print("No run has come to its first evaluation.")
@@ -317,11 +330,11 @@ def _make_report(folders: Sequence[Path], path: Path) -> None:
         print(f"No report: {error}", file=sys.stderr)
 
 
-def _finish(interrupted: bool, failures: dict[str, str]) -> None:
+def _finish(interrupted: bool, failures: dict[str, str], interrupt: Interrupt) -> None:
     for name, why in failures.items():
         print(f"vcsg: {name}: {why}", file=sys.stderr)
     if interrupted:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(interrupt.status)
     if failures:
         raise typer.Exit(1)
 

@@ -81,6 +81,13 @@ class Record:
         """The unbiased estimate of ‖∇f‖² at the anchor; exact where the anchor took all n samples."""
         return self.anchor.gradient_norm2 if self.anchor else math.nan
 
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Record:
+        return cls(**{**state, "anchor": None if state["anchor"] is None else Anchor(**state["anchor"])})
+
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} {self.regime or '–'}: B={self.B} b={self.b} η={self.step_size:.3g} N={self.length} "

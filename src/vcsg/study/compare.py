@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from vcsg.files import locked
 from vcsg.study import plan, tasks
 from vcsg.study.budgets import Budget
 from vcsg.study.estimates import Smoothness, estimate
@@ -18,12 +19,13 @@ from vcsg.study.plan import Study
 from vcsg.study.progress import Reporter, board
 from vcsg.study.protocols import entries, smoothness_method
 from vcsg.study.records import RunRecord, check_free
-from vcsg.study.runs import Order, execute, load_workload
+from vcsg.study.runs import Order, Show, execute, load_workload, there
 from vcsg.study.search import SHARE, TRIALS
 from vcsg.study.settings import Settings
 from vcsg.study.summary import Target
 from vcsg.study.workers import Outcome, perform
-from vcsg.training.interrupt import Interrupt
+from vcsg.training.interrupt import Interrupt, Wish
+from vcsg.training.saving import SECONDS, check_seconds
 
 
 def make_study(
@@ -44,6 +46,7 @@ def make_study(
     jobs: int = 1,
     data_dir: str | None = None,
     command: str = "",
+    checkpoint_seconds: float = SECONDS,
 ) -> Study:
     """The study, with its workload read and everything checked that can be before anything runs.
 
@@ -64,8 +67,10 @@ def make_study(
         jobs: runs at once.
         data_dir: where the data are.
         command: that is noted in the folder.
+        checkpoint_seconds: between two checkpoints of a run.
     """
     _check_numbers(every, share, trials, threads, jobs)
+    check_seconds(checkpoint_seconds)
     found = entries(methods, protocols, settings or Settings())
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
@@ -89,41 +94,62 @@ def make_study(
         claim=None if loaded.claim is None else asdict(loaded.claim),
         command=command,
         jobs=jobs,
+        checkpoint_seconds=checkpoint_seconds,
     )
     plan.check(study, loaded)
     return study
 
 
-def conduct(study: Study, console: Console) -> Outcome:
-    """Make the runs that are not there yet, and show how they come along."""
-    plan.begin(study)
-    todo = tasks.plan(study)
-    total = sum(task.runs(study) for task in todo)
-    done = sum(task.runs(study) for task in todo if task.done(study))
-    with board(console, total, done) as shown:
-        return perform(study, todo, shown)
+def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
+    """Make the runs that are not there yet, and show how they come along; `interrupt` tells later what ended it."""
+    plan.check_place(study)
+    with locked(study.folder):
+        plan.begin(study)
+        todo = tasks.plan(study)
+        total = sum(task.runs(study) for task in todo)
+        done = sum(task.runs(study) for task in todo if task.done(study))
+        with board(console, total, done) as shown, interrupt or Interrupt() as asked:
+            return perform(study, todo, shown, asked)
 
 
-def run_alone(study: Study, console: Console) -> RunRecord:
-    """The one run of a study of one entry and one seed, in the study's own folder and without a protocol."""
+def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:
+    """The one run of a study of one entry and one seed, in the study's own folder and without a protocol.
+
+    With `resume`, one that is in the folder already goes on; it is returned as it is where it is done.
+    """
     (entry,), (seed,) = study.entries, study.seeds
-    check_free(study.folder)
+    if not resume:
+        check_free(study.folder)
     if (study.folder / "study.json").exists():
         raise FileExistsError(f"{study.folder} holds a study: give another folder for the run")
-    with board(console, 1, 0) as shown, Interrupt() as interrupt:
+    with board(console, 1, 0) as shown, interrupt or Interrupt() as asked:
         show = partial(Reporter, partial(shown.tell, 0))
-        smoothness = None
-        if by := smoothness_method(entry, study.entries):
-            smoothness = (
-                Smoothness(study.L, "known of the workload")
-                if study.L is not None
-                else estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, interrupt, show)
-            )
+        smoothness = _smoothness(study, asked, show)
         options = {**entry.options, **({"L": smoothness.L} if smoothness else {})}
         config = tasks.configure(study, entry, options, seed, study.budget, study.every, "run")
         notes = {"L": asdict(smoothness)} if smoothness else {}
-        order = Order(replace(config, protocol=""), study.folder, study.data_dir, notes, study.gradients)
-        return execute(order, interrupt, show)
+        seconds = study.checkpoint_seconds
+        order = Order(
+            replace(config, protocol=""), study.folder, study.data_dir, notes, study.gradients, resume, seconds
+        )
+        return execute(order, asked, show)
+
+
+def _smoothness(study: Study, wish: Wish, show: Show) -> Smoothness | None:
+    """The L that a run by itself is given; a run that goes on has it in its notes."""
+    (entry,), (seed,) = study.entries, study.seeds
+    by = smoothness_method(entry, study.entries)
+    if by is None:
+        return None
+    if study.L is not None:
+        return Smoothness(study.L, "known of the workload")
+    earlier = there(study.folder)
+    if earlier is not None and "L" in earlier.notes:
+        return Smoothness(**earlier.notes["L"])
+    found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, wish, show)
+    if found is None:
+        raise KeyboardInterrupt
+    return found
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from vcsg.study.records import FORMAT, Row
 from vcsg.study.runs import initial_model
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
 from vcsg.study.summary import Target
+from vcsg.training.saving import SECONDS
 from vcsg.workloads import Workload
 
 
@@ -55,6 +56,8 @@ class Study:
     """That makes the study."""
     jobs: int = field(default=1, compare=False)
     """Runs at once."""
+    checkpoint_seconds: float = field(default=SECONDS, compare=False)
+    """Between two checkpoints of a run."""
 
     @property
     def gradients(self) -> bool:
@@ -111,11 +114,16 @@ def check(study: Study, workload: Workload) -> None:
             raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
 
 
-def begin(study: Study) -> None:
-    """Write down what the study is; one that is there already has to be the same."""
-    path = study.folder / "study.json"
+def check_place(study: Study) -> None:
+    """A folder has room for a study or for a run."""
     if (study.folder / "run.json").exists():
         raise ValueError(f"{study.folder} holds a single run: give another folder for the study")
+
+
+def begin(study: Study) -> None:
+    """Write down what the study is; one that is there already has to be the same."""
+    check_place(study)
+    path = study.folder / "study.json"
     if path.exists():
         differences = _differences(read(study.folder)["identity"], study.identity())
         if differences:

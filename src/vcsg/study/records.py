@@ -4,6 +4,7 @@
     evaluations.jsonl     one line per evaluation, in order
     epochs.jsonl          one line per epoch of a method of the family: its `vcsg.Record`
     weights.safetensors   the final weights
+    checkpoint-*.vcsg     while it is not finished, see `vcsg.training.checkpoints`
 
 Every line is on its way to the disk before the run goes on, so a run that was killed is readable up to there. Tables,
 figures and report are made from these folders alone, wherever they were written.
@@ -19,13 +20,17 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vcsg.files import write_text
+from vcsg.files import append, synced_size, write_text
 from vcsg.run import Record
+from vcsg.training.checkpoints import Damaged
 
 FORMAT = 1
 """Of the folders; a reader refuses what is newer than itself."""
 
 Row = dict[str, Any]
+
+EVALUATIONS, EPOCHS = "evaluations.jsonl", "epochs.jsonl"
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass
@@ -93,32 +98,45 @@ class RunRecord:
 
 
 class RunWriter:
-    """Writes the folder of one run."""
+    """Writes the folder of one run. What cannot be written is an OSError that names the file."""
 
     def __init__(self, path: str | os.PathLike[str], record: RunRecord) -> None:
         self._path, self._record = Path(path), record
-        check_free(self._path)
+
+    def begin(self, resumed: bool = False) -> None:
+        """The run begins, with nothing in the folder that an earlier one left; or goes on, with what it left."""
         self._path.mkdir(parents=True, exist_ok=True)
+        if not resumed:
+            for name in (EVALUATIONS, EPOCHS, WEIGHTS):
+                (self._path / name).unlink(missing_ok=True)
         self._head()
 
     def evaluation(self, row: Row) -> None:
-        self._append("evaluations", row)
+        self._append(EVALUATIONS, row)
 
     def epoch(self, record: Record) -> None:
-        self._append("epochs", epoch_row(record))
+        self._append(EPOCHS, epoch_row(record))
 
-    def note(self, **notes: Any) -> None:
+    def close(self, status: str, message: str = "", **notes: Any) -> None:
+        self._record.status, self._record.message = status, message
         self._record.notes |= notes
         self._head()
 
-    def close(self, status: str, message: str = "") -> None:
-        self._record.status, self._record.message = status, message
-        self._head()
+    def state_dict(self) -> dict[str, Any]:
+        """How long the files are, once they are on disk."""
+        return {name: synced_size(self._path / name) for name in (EVALUATIONS, EPOCHS)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Cut off what came after: it will come again."""
+        for name, size in state_dict.items():
+            if (there := synced_size(self._path / name)) < size:
+                raise Damaged(f"{self._path / name} has {there:,} bytes, where a checkpoint counts on {size:,}")
+        for name, size in state_dict.items():
+            if (self._path / name).exists():
+                os.truncate(self._path / name, size)
 
     def _append(self, name: str, row: Row) -> None:
-        # One write of a whole line: a reader may find the last one cut off, never two mixed.
-        with open(self._path / f"{name}.jsonl", "ab", buffering=0) as file:
-            file.write((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
+        append(self._path / name, (json.dumps(_plain(row), allow_nan=False) + "\n").encode())
 
     def _head(self) -> None:
         record = self._record
@@ -137,7 +155,9 @@ class RunWriter:
 def check_free(path: Path) -> None:
     """A folder has room for one run."""
     if (path / "run.json").exists():
-        raise FileExistsError(f"{path} holds a run already: give another folder, or remove that one")
+        raise FileExistsError(
+            f"{path} holds a run already: give another folder, or --resume to go on with one that was broken off"
+        )
 
 
 def epoch_row(record: Record) -> Row:
@@ -181,8 +201,8 @@ def _read(head: Path) -> RunRecord:
             status=found["status"],
             message=found["message"],
             notes=found["notes"],
-            evaluations=list(_rows(head.parent / "evaluations.jsonl")),
-            epochs=list(_rows(head.parent / "epochs.jsonl")),
+            evaluations=list(_rows(head.parent / EVALUATIONS)),
+            epochs=list(_rows(head.parent / EPOCHS)),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{head} is not the record of a run ({error!r}): remove the folder or leave it out") from error

@@ -14,24 +14,28 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 import vcsg
 from vcsg import workloads
-from vcsg.files import replacing
+from vcsg.files import locked, replacing, sweep
 from vcsg.run import Diverged, Record
 from vcsg.sampling import seeded
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
-from vcsg.study.records import Row, RunConfig, RunRecord, RunWriter
+from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, check_free, load
+from vcsg.training.checkpoints import Checkpoints, check_same
+from vcsg.training.checkpoints import logger as checkpoint_logger
 from vcsg.training.clock import Clock
 from vcsg.training.evaluation import gradient_norm2, means, mode
 from vcsg.training.interrupt import Wish
 from vcsg.training.loop import Loop
 from vcsg.training.progress import Silent
+from vcsg.training.saving import SECONDS, Generators, Part, Saver
 from vcsg.training.sources import TensorSource
 from vcsg.training.stepper import Stepper
 from vcsg.workloads import Workload
@@ -59,6 +63,9 @@ class Order:
     notes: Row = field(default_factory=dict)
     gradients: bool = False
     """Whether ‖∇f‖² is measured at every evaluation, and not only the last."""
+    resume: bool = False
+    """Whether to go on with a run that is in the folder."""
+    checkpoint_seconds: float = SECONDS
 
     @property
     def title(self) -> str:
@@ -81,48 +88,103 @@ def initial_model(workload: Workload, seed: int) -> nn.Module:
 
 
 def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
-    """Do the run and leave its records. It fails alone: an error is noted there, and raised no further."""
+    """Do the run, or what is left of it, and leave its records.
+
+    It fails alone: an error is noted there, and raised no further. But a folder that is in use or holds another run is
+    refused, and left as it is.
+    """
     config = order.config
     workload = load_workload(config.workload, order.data_dir, config.device)
-    with threads(config.threads):
+    with threads(config.threads), locked(order.path):
+        if not order.resume:
+            check_free(order.path)
+        sweep(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
-        model = initial_model(workload, config.seed)
-        record = _record(order, workload, model)
-        writer = RunWriter(order.path, record)
+        execution = Execution(order, workload)
+        return execution.take_up() or execution.perform(wish, show)
+
+
+class Execution:
+    """A run with all that belongs to it."""
+
+    def __init__(self, order: Order, workload: Workload) -> None:
+        config, device = order.config, torch.device(order.config.device)
+        self._order, self._model, self._clock = order, initial_model(workload, config.seed), Clock(device)
+        self._record = _record(order, workload, self._model)
+        self._writer = RunWriter(order.path, self._record)
+        self._optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)
+        self._limits, self._warnings = Budget(**config.budget).limits(), Warnings()
+        train = TensorSource("train", workload.train, device)
+        evaluation = Evaluation(order, workload, self._model, self._optimizer, train, self._writer)
+        self._loop = Loop(
+            self._optimizer,
+            evaluation.objective,
+            train,
+            evaluation,
+            self._limits,
+            every=config.every,
+            early=EARLY if config.role == "run" else 0,
+            clock=self._clock,
+        )
+        self._checkpoints = Checkpoints(order.path, identity(self._record))
+        parts: dict[str, Part] = {
+            "records": self._writer,
+            "warnings": self._warnings,
+            "model": self._model,
+            "loop": self._loop,
+            "generators": Generators(),
+        }
+        self._saver = Saver(self._checkpoints, parts, order.checkpoint_seconds)
+
+    def take_up(self) -> RunRecord | None:
+        """Go on where the run was broken off that is in the folder; begin where there is none, or no checkpoint.
+
+        A run that is done is returned.
+        """
+        earlier = there(self._order.path)
+        if earlier is not None:
+            check_same(earlier.path / "run.json", identity(earlier), identity(self._record))
+            if done(earlier):
+                budgets = ({"budget": run.config.budget} for run in (earlier, self._record))
+                check_same(earlier.path / "run.json", *budgets)
+                self._checkpoints.clear()
+                checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
+                return earlier
+        resumed = self._saver.load()
+        if resumed and earlier is not None:
+            self._record.started, self._record.environment = earlier.started, earlier.environment
+        elif not resumed and earlier is not None:
+            message = "%s holds a run that was broken off before a checkpoint that is sound: it begins anew"
+            checkpoint_logger.warning(message, self._order.path)
+        self._writer.begin(resumed)
+        return None
+
+    def perform(self, wish: Wish, show: Show) -> RunRecord:
         try:
-            with warnings_kept() as warned:
-                stopped = _train(order, workload, model, writer, wish, show)
-            writer.note(stopped=stopped, **({"warnings": warned} if warned else {}))
-            if config.role == "run":
-                with replacing(order.path / "weights.safetensors") as path:
-                    safetensors.torch.save_model(model, str(path))
-            writer.close("interrupted" if stopped == "interrupted" else "finished")
+            with self._warnings.kept():
+                stopped = self._train(wish, show)
+            if self._order.config.role == "run":
+                _save_weights(self._model, self._order.path / WEIGHTS)
+            ended = "interrupted" if stopped == "interrupted" else "finished"
+            self._writer.close(ended, stopped=stopped, **self._warnings.notes)
         except Exception as error:
-            writer.note(**({"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}))
-            writer.close("failed", _message(error))
+            notes = {"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}
+            self._writer.close("failed", _message(error), **notes)
         except BaseException:
-            writer.close("interrupted")
+            self._writer.close("interrupted")
             raise
-    return record
+        if done(self._record):
+            self._checkpoints.clear()
+        return self._record
 
+    def _train(self, wish: Wish, show: Show) -> str:
+        shown = show(self._order.title, self._optimizer, self._limits.measured)
+        with mode(self._model, True), shown as display:
+            return self._loop.run(wish, display, self._saver)
 
-def _train(order: Order, workload: Workload, model: nn.Module, writer: RunWriter, wish: Wish, show: Show) -> str:
-    config, clock = order.config, Clock(torch.device(order.config.device))
-
-    def tell(record: Record) -> None:
-        with clock.paused():
-            writer.epoch(record)
-
-    optimizer = methods.make(config.method, model, workload.n, config.options, config.seed, tell)
-    train = TensorSource("train", workload.train, torch.device(config.device))
-    evaluation = Evaluation(order, workload, model, optimizer, train, writer)
-    limits = Budget(**config.budget).limits()
-    early = EARLY if config.role == "run" else 0
-    loop = Loop(
-        optimizer, evaluation.objective, train, evaluation, limits, every=config.every, early=early, clock=clock
-    )
-    with mode(model, True), show(order.title, optimizer, limits.measured) as display:
-        return loop.run(wish, display)
+    def _tell(self, record: Record) -> None:
+        with self._clock.paused():
+            self._writer.epoch(record)
 
 
 class Evaluation:
@@ -190,6 +252,32 @@ def _processor() -> str:
     return next(named, platform.processor())
 
 
+def identity(record: RunRecord) -> Row:
+    """What has to be the same for a run to be continued. Its budget may be another."""
+    names = ("workload", "n", "method", "seed", "every", "protocol", "role", "device", "threads")
+    options = {f"option {name}": value for name, value in record.config.options.items()}
+    versions = {f"{name} version": str(record.environment[name]) for name in ("vcsg", "torch")}
+    return {name: getattr(record.config, name) for name in names} | options | versions
+
+
+def there(path: Path) -> RunRecord | None:
+    """The run in a folder."""
+    return load(path)[0] if (path / "run.json").exists() else None
+
+
+def done(record: RunRecord) -> bool:
+    """Whether the run is not to be done again: it came to its end, or diverged, as it would again."""
+    return record.status == "finished" or (record.status == "failed" and bool(record.notes.get("diverged")))
+
+
+def _save_weights(model: nn.Module, path: Path) -> None:
+    try:
+        with replacing(path) as new:
+            safetensors.torch.save_model(model, str(new))
+    except safetensors.SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
+
+
 def _diverged(error: Exception) -> bool:
     """Whether the method is to blame: it gave up after its roll-backs, or came to what is not finite."""
     return isinstance(error, (FloatingPointError, Diverged))
@@ -214,23 +302,40 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def warnings_kept() -> Iterator[list[str]]:
-    """What the library warns of, such as a step that diverged and was taken back, kept for the record."""
-    kept: list[str] = []
+class Warnings:
+    """What the library warns of in a run, such as a step that diverged and was taken back, kept for the record."""
 
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            kept.append(record.getMessage())
+    def __init__(self) -> None:
+        self._messages: list[str] = []
 
-    handler, before = Keep(logging.WARNING), logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield kept
-    finally:
-        logger.propagate = before
-        logger.removeHandler(handler)
+    @property
+    def notes(self) -> Row:
+        return {"warnings": self._messages} if self._messages else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"messages": list(self._messages)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._messages[:] = state_dict["messages"]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Instead of shown. Those of checkpoints are no part of a run, and shown as ever."""
+        handler, before = logging.Handler(logging.WARNING), logger.propagate
+        handler.emit = self._emit  # type: ignore[method-assign]
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.propagate = before
+            logger.removeHandler(handler)
+
+    def _emit(self, record: logging.LogRecord) -> None:
+        if record.name == logger.name:
+            self._messages.append(record.getMessage())
+        else:
+            logging.root.handle(record)
 
 
 @cache

@@ -1,12 +1,11 @@
 """The work of a study, in pieces that processes can share. What one leaves on disk is all that others know of it.
 
-So a study that was interrupted goes on: what is there is not done again.
+So a study that was interrupted goes on: what is there is not done again, and a run that was broken off is taken up.
 """
 
 from __future__ import annotations
 
 import shlex
-import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +14,8 @@ from vcsg.study.budgets import Budget
 from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, default_step, smoothness_method
-from vcsg.study.records import Row, RunConfig, RunRecord, load
-from vcsg.study.runs import Order, Show, execute
+from vcsg.study.records import Row, RunConfig, RunRecord
+from vcsg.study.runs import Order, Show, done, execute, there
 from vcsg.study.search import Choice, choose, loss_of, next_exponent
 from vcsg.training.interrupt import Wish
 
@@ -124,7 +123,7 @@ class Searching:
         config = configure(study, self.entry, options, study.seeds[0], budget, every, "search")
         path = study.folder / self.name / f"trial-{number}"
         notes = {"trial": number, "trials": study.trials, "exponent": exponent, "factor": 2**exponent}
-        return Order(config, cleared(path), study.data_dir, notes)
+        return Order(config, path, study.data_dir, notes, False, True, study.checkpoint_seconds)
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,8 @@ class Running:
         options, notes = self._step_size(study)
         options = {**self.entry.options, **options}
         config = configure(study, self.entry, options, self.seed, study.budget, study.every, "run")
-        order = Order(config, cleared(study.folder / self.name), study.data_dir, notes, study.gradients)
-        execute_order(order, wish, show)
+        path, seconds = study.folder / self.name, study.checkpoint_seconds
+        execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), wish, show)
 
     def _step_size(self, study: Study) -> tuple[Row, Row]:
         """What the protocol adds to the options, and what it has to say of it."""
@@ -241,16 +240,6 @@ def command(config: RunConfig) -> str:
 
 
 def kept(path: Path) -> RunRecord | None:
-    """The run in a folder, where it is not to be done again: it came to its end, or diverged, as it would again."""
-    if not (path / "run.json").exists():
-        return None
-    (record,) = load(path)
-    done = record.status == "finished" or (record.status == "failed" and record.notes.get("diverged"))
-    return record if done else None
-
-
-def cleared(path: Path) -> Path:
-    """The folder for a run, without the one that was broken off there."""
-    if (path / "run.json").exists():
-        shutil.rmtree(path)
-    return path
+    """The run in a folder, where it is not to be done again."""
+    record = there(path)
+    return record if record is not None and done(record) else None

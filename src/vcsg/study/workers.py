@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Event as Flag
 from vcsg.study.plan import Study
 from vcsg.study.progress import Board, Event, Reporter
 from vcsg.study.tasks import Task
-from vcsg.training.interrupt import Interrupt
+from vcsg.training.interrupt import UNTOUCHED, Interrupt
 
 INTERVAL = 0.2
 """Seconds after which Ctrl-C is noticed at the latest."""
@@ -31,31 +31,30 @@ class Outcome:
     """By the name of the task, why it could not be done. A run that diverged has done so, and tells in its record."""
 
 
-def perform(study: Study, tasks: list[Task], board: Board) -> Outcome:
+def perform(study: Study, tasks: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
     """Do what is not done yet. Ctrl-C ends runs after the step in hand, a second one ends them at once."""
     todo = [task for task in tasks if not task.done(study)]
     if study.jobs == 1 or len(todo) < 2:
-        return _one_by_one(study, todo, board)
-    return _side_by_side(study, todo, board)
+        return _one_by_one(study, todo, board, interrupt)
+    return _side_by_side(study, todo, board, interrupt)
 
 
-def _one_by_one(study: Study, todo: list[Task], board: Board) -> Outcome:
+def _one_by_one(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
     show = partial(Reporter, partial(board.tell, 0))
-    with Interrupt() as interrupt:
-        for task in todo:
-            if interrupt.asked:
-                outcome.interrupted = True
-                break
-            if blocked(task, outcome):
-                continue
-            try:
-                task.perform(study, interrupt, show)
-            except KeyboardInterrupt:
-                outcome.interrupted = True
-                break
-            except Exception as error:
-                outcome.failures[task.name] = str(error) or type(error).__name__
+    for task in todo:
+        if interrupt.asked:
+            outcome.interrupted = True
+            break
+        if blocked(task, outcome):
+            continue
+        try:
+            task.perform(study, interrupt, show)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            break
+        except Exception as error:
+            outcome.failures[task.name] = str(error) or type(error).__name__
     return outcome
 
 
@@ -98,8 +97,9 @@ class Told:
 
 
 def serve(study: Study, connection: Connection[Event | Finished, Task | None], flag: Flag) -> None:
-    """The life of a worker. Ctrl-C reaches it as well, but is for the main process to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The life of a worker. Ctrl-C and SIGTERM may reach it as well, but are for the main process to handle."""
+    for number in UNTOUCHED:
+        signal.signal(number, signal.SIG_IGN)
     show = partial(Reporter, connection.send)
     try:
         while (task := connection.recv()) is not None:
@@ -114,9 +114,9 @@ def serve(study: Study, connection: Connection[Event | Finished, Task | None], f
         return  # the main process is gone
 
 
-def _side_by_side(study: Study, todo: list[Task], board: Board) -> Outcome:
+def _side_by_side(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
-    with Interrupt() as interrupt, _workers(study, min(study.jobs, len(todo))) as (workers, flag):
+    with _workers(study, min(study.jobs, len(todo))) as (workers, flag):
         waiting = list(todo)
         try:
             while True:
@@ -191,7 +191,7 @@ def _workers(study: Study, count: int) -> Iterator[tuple[list[Worker], Flag]]:
             if worker.task is None and worker.process.is_alive():
                 worker.connection.send(None)
             else:
-                worker.process.terminate()
+                worker.process.kill()  # what it writes is whole or not there
         for worker in workers:
             worker.process.join()
             worker.connection.close()
@@ -203,8 +203,9 @@ def _ignoring_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in UNTOUCHED}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

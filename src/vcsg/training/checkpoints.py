@@ -1,4 +1,4 @@
-"""Checkpoints: what a run needs to go on as if it had never stopped, in files that are whole or not there.
+"""Checkpoints on disk: what a run needs to go on as if it had never stopped, in files that are whole or not there.
 
     checkpoint-000000012.vcsg     the last two are kept; the number counts
 
@@ -12,9 +12,9 @@ import hashlib
 import io
 import logging
 import os
-import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,18 @@ import torch
 
 from vcsg.files import replacing
 
-logger = logging.getLogger("vcsg")
+logger = logging.getLogger("vcsg.checkpoints")
 
-HEAD = b"vcsg checkpoint 1\n"
+FORMAT = 1
+HEAD = b"vcsg checkpoint "
 KEPT = 2
 NAME = re.compile(r"checkpoint-(\d{9})\.vcsg")
+
+State = dict[str, Any]
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not as it was written, or no longer fits what was written beside it."""
 
 
 class Checkpoints:
@@ -40,6 +47,7 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike[str], config: Mapping[str, Any]) -> None:
         self.folder, self._config = Path(folder), dict(config)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._tried = False
 
     def __bool__(self) -> bool:
         """Whether there is one."""
@@ -51,76 +59,110 @@ class Checkpoints:
         Where that fails for want of room or rights the run need not: the one before is still there. Then this returns
         False and says so in the log.
         """
+        head, payload = encode({"config": self._config, "state": dict(state)})
+        if not self._tried:
+            _try(payload)
+            self._tried = True
         files = self._files()
-        path = self.folder / f"checkpoint-{max(files, default=0) + 1:09d}.vcsg"
         try:
-            with replacing(path) as new:
-                new.write_bytes(encode({"config": self._config, "state": dict(state)}))
-            for number in sorted(files)[: 1 - KEPT]:
-                files[number].unlink()
+            with replacing(self.folder / f"checkpoint-{max(files, default=0) + 1:09d}.vcsg") as new:
+                write(new, head, payload)
         except OSError as error:
             left = f"the last one is {files[max(files)].name}" if files else "there is none yet"
-            logger.warning("no checkpoint could be written to %s (%s); %s", self.folder, error, left)
+            logger.warning("no checkpoint could be written: %s; %s, and the run goes on", error, left)
             return False
+        for number in sorted(files)[: 1 - KEPT]:
+            with suppress(OSError):
+                files[number].unlink()
         return True
 
-    def load(self) -> dict[str, Any] | None:
-        """The state of the last one that is sound; None where there is none at all."""
+    def load(self, accept: Callable[[State], None]) -> bool:
+        """Hand the state of the last one that is sound to `accept`; False where there is none.
+
+        One that is damaged, or that `accept` finds to be (then it has not changed anything yet), is removed, so that
+        the two last are sound ones again, and the one before is tried.
+        """
         files = self._files()
-        faults = []
         for number in sorted(files, reverse=True):
             try:
                 found = decode(files[number])
+                check_same(files[number], found["config"], self._config)
+                accept(found["state"])
             except Damaged as error:
-                logger.warning("%s; going back to the one before", error)
-                faults.append(str(error))
+                left = "going back to the one before" if number > min(files) else "there is none before it"
+                logger.warning("%s; it is removed, %s", error, left)
+                files[number].unlink()
                 continue
-            self._check(files[number], found["config"])
-            state: dict[str, Any] = found["state"]
-            return state
-        if faults:
-            raise Damaged(f"no checkpoint in {self.folder} is sound: {'; '.join(faults)}. Remove them to begin anew")
-        return None
+            return True
+        return False
 
     def clear(self) -> None:
-        """Remove them all: the run is done, or begins anew."""
-        for path in self._files().values():
+        """Remove them all, the oldest first: the run is done, or begins anew."""
+        for _, path in sorted(self._files().items()):
             path.unlink()
-
-    def _check(self, path: Path, config: dict[str, Any]) -> None:
-        for name in [*self._config, *config]:
-            ours, theirs = self._config.get(name), config.get(name)
-            if ours != theirs:
-                raise ValueError(
-                    f"{path} is of another run: its {name} is {theirs!r}, here it is {ours!r}. "
-                    "Continue with the same settings, or give another folder"
-                )
 
     def _files(self) -> dict[int, Path]:
         found = ((NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
         return {int(match[1]): path for match, path in found if match}
 
 
-class Damaged(ValueError):
-    """A checkpoint that is not as it was written."""
+def check_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """What is at `path` has to be of the same configuration."""
+    for name in dict.fromkeys([*ours, *theirs]):
+        if ours.get(name) != theirs.get(name):
+            raise ValueError(
+                f"{path} is of another run: its {name} is {theirs.get(name)!r}, here it is {ours.get(name)!r}. "
+                "Continue with the same, or give another folder"
+            )
 
 
-def encode(content: Mapping[str, Any]) -> bytes:
+def encode(content: Mapping[str, Any]) -> tuple[bytes, memoryview]:
+    """What a file begins with, and the rest."""
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
-    payload = buffer.getvalue()
-    return HEAD + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload
+    payload = buffer.getbuffer()
+    return HEAD + f"{FORMAT}\n{hashlib.sha256(payload).hexdigest()}\n".encode(), payload
+
+
+def write(path: Path, *parts: bytes | memoryview) -> None:
+    with open(path, "wb") as file:
+        for part in parts:
+            file.write(part)
 
 
 def decode(path: Path) -> dict[str, Any]:
+    """The content of a file, its checksum verified first."""
     raw = path.read_bytes()
-    if not raw.startswith(HEAD):
-        raise Damaged(f"{path} is no checkpoint of this version of vcsg: it begins with {raw[:20]!r}")
-    digest, _, payload = raw[len(HEAD) :].partition(b"\n")
+    first, _, rest = raw[:200].partition(b"\n")
+    if not first.startswith(HEAD):
+        raise Damaged(f"{path} is damaged: it begins with {raw[:20]!r}, and not with {HEAD!r}")
+    digest = rest.partition(b"\n")[0]
+    payload = memoryview(raw)[len(first) + len(digest) + 2 :]
+    if first != HEAD + str(FORMAT).encode() and first.removeprefix(HEAD).isdigit():
+        raise ValueError(
+            f"{path} has format {first.removeprefix(HEAD).decode()}, this version of vcsg has {FORMAT}: continue with "
+            "the version that wrote it, or give another folder"
+        )
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise Damaged(f"{path} is damaged: its {len(payload):,} bytes do not have the checksum they were written with")
     try:
-        content: dict[str, Any] = torch.load(io.BytesIO(payload), weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:
-        raise Damaged(f"{path} holds more than numbers, which is not loaded: it was not written by vcsg") from error
-    return content
+        content = torch.load(io.BytesIO(payload), weights_only=True, map_location="cpu")
+        return {"config": dict(content["config"]), "state": dict(content["state"])}
+    except Exception as error:
+        # Not damaged, for the checksum is right: made by someone else, and perhaps to run code.
+        raise ValueError(
+            f"{path} was not written by vcsg and is not loaded: it holds other things than tensors, numbers and "
+            "strings. Remove it, or give another folder"
+        ) from error
+
+
+def _try(payload: memoryview) -> None:
+    """Nothing is written that could not be read again."""
+    try:
+        torch.load(io.BytesIO(payload), weights_only=True, map_location="meta")
+    except Exception as error:
+        reason = str(error).split("\n")[0]
+        raise TypeError(
+            "the state of the model holds more than tensors, numbers and strings, and a checkpoint of it could not be "
+            f"loaded: let get_extra_state() return these alone, or leave checkpoint= out ({reason})"
+        ) from error

@@ -15,15 +15,18 @@ class Clock:
     A CUDA device works behind the program's back: what it has in hand when the clock is stopped is waited for.
     """
 
-    def __init__(self, device: torch.device, seconds: float = 0.0) -> None:
-        """`seconds` were spent already, where a run is taken up again."""
-        self._device, self._seconds = device, seconds
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._seconds = device, 0.0
         self._since: float | None = None
 
     @property
     def seconds(self) -> float:
         """So far."""
         return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def take_up(self, seconds: float) -> None:
+        """That many were spent before."""
+        self._seconds = seconds
 
     def start(self) -> None:
         self._since = time.monotonic()

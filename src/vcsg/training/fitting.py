@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +21,7 @@ from vcsg.training.limits import Limits
 from vcsg.training.loop import Loop
 from vcsg.training.progress import choose
 from vcsg.training.result import COLUMNS, Result
+from vcsg.training.saving import SECONDS, Generators, Part, check_seconds, saver
 from vcsg.training.sources import DatasetSource, make_source
 from vcsg.training.task import Task
 
@@ -42,6 +45,9 @@ def fit(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     device: torch.device | str | None = None,
     state: dict[str, Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = SECONDS,
+    resume: bool = False,
     progress: bool | None = None,
     seed: int = 0,
     callback: Callable[[Record], None] | None = None,
@@ -72,6 +78,11 @@ def fit(
         device: where model and batches go; None is where the model is.
         state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of
             that run; `seconds` counts from this call.
+        checkpoint: a folder for checkpoints of the run, the last two of them and the end. While there is one, SIGTERM
+            writes one more and ends the program.
+        checkpoint_seconds: between two checkpoints; half of that where a phase ends.
+        resume: go on from the last checkpoint in the folder, where there is one; then as if the run had never stopped,
+            `history` and `records` included. It has to be of the same method, options, n and seed; limits may differ.
         progress: True shows a bar on a terminal (needs rich) and a line per evaluation elsewhere, on stderr; False
             shows nothing; None is True on a terminal alone.
         seed: of all sampling, and of the model's randomness in training.
@@ -92,18 +103,15 @@ def fit(
     train = make_source("data", data, task, place, workers, collate_fn)
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     _check(task, held_out is not None, every, test_batch_size, options)
+    check_seconds(checkpoint_seconds)
+    if resume and checkpoint is None:
+        raise ValueError("resume=True without a folder to go on from: give checkpoint=")
     if (workers or collate_fn is not None) and not any(isinstance(s, DatasetSource) for s in (train, held_out)):
         raise ValueError("the data are tensors, which nothing has to load: leave workers= and collate_fn= out")
-    records: list[Record] = []
-
-    def tell(record: Record) -> None:
-        records.append(record)
-        if callback is not None:
-            callback(record)
-
+    told = Told(callback)
     model.to(place)
     optimizer = FiniteSumOptimizer(
-        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=tell, **options
+        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=told, **options
     )
     if state is not None:
         optimizer.load_state_dict(state)
@@ -115,22 +123,59 @@ def fit(
 
     clock, tested = Clock(place), held_out is not None
     loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock)
+    parts: dict[str, Part] = {"model": model, "loop": loop, "records": told, "generators": Generators()}
+    signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
     shown = choose(progress)(optimizer.method.name, optimizer, limits.measured)
-    with mode(model, True), Interrupt() as interrupt, shown as display:
-        stopped = loop.run(interrupt, display)
+    with (
+        saver(checkpoint, _config(optimizer, seed, options), parts, checkpoint_seconds, resume) as saves,
+        mode(model, True),
+        Interrupt(*signals) as interrupt,
+        shown as display,
+    ):
+        stopped = loop.run(interrupt, display, saves)
+    if interrupt.terminated:
+        raise SystemExit(interrupt.status)
     return Result(
         model=model,
         method=optimizer.method.name,
         options={**options, "seed": seed},
         n=train.n,
         history=loop.history,
-        records=records,
+        records=told.records,
         seconds=clock.seconds,
         ifo=optimizer.ifo,
         passes=optimizer.passes,
         stopped=stopped,
         state=optimizer.state_dict(),
     )
+
+
+class Told:
+    """The records of a run, each handed on to the caller's function as it comes."""
+
+    def __init__(self, callback: Callable[[Record], None] | None) -> None:
+        self.records: list[Record] = []
+        self._callback = callback
+
+    def __call__(self, record: Record) -> None:
+        self.records.append(record)
+        if self._callback is not None:
+            self._callback(record)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"records": [record.state_dict() for record in self.records]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.records[:] = map(Record.from_state_dict, state_dict["records"])
+
+
+def _config(optimizer: FiniteSumOptimizer, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same for a checkpoint to be continued."""
+    plain = (bool, int, float, str, type(None))
+    given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
+    numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
+    return fixed | {f"option {name}": value for name, value in given.items()}
 
 
 def _place(model: nn.Module, device: torch.device | str | None) -> torch.device:

@@ -1,10 +1,13 @@
-"""Ctrl-C: a run ends where its state is whole."""
+"""Ctrl-C and SIGTERM: a run ends where its state is whole."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from typing import Protocol
+from typing import Any, Protocol
+
+UNTOUCHED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""The signals that can be handled here, where nobody else does."""
 
 
 class Wish(Protocol):
@@ -15,23 +18,40 @@ class Wish(Protocol):
 
 
 class Interrupt:
-    """Ctrl-C asks a run to stop after the step in hand, so that its state is whole; a second one raises."""
+    """A signal asks a run to stop after the step in hand, so that its state is whole; a second one raises.
 
-    def __init__(self) -> None:
+    Args:
+        signals: which; a signal that the program handles itself is left to it.
+    """
+
+    def __init__(self, *signals: signal.Signals) -> None:
         self.asked = False
+        self.signal = signal.SIGINT
+        """By which it was asked."""
         main = threading.current_thread() is threading.main_thread()
-        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        wanted = signals or tuple(UNTOUCHED)
+        self._ours = [s for s in wanted if main and signal.getsignal(s) is UNTOUCHED[s]]
+
+    @property
+    def status(self) -> int:
+        """With which a program ends that was asked to: 130 or 143."""
+        return 128 + self.signal
+
+    @property
+    def terminated(self) -> bool:
+        """Whether it was asked by SIGTERM: not only the run is to end."""
+        return self.asked and self.signal is signal.SIGTERM
 
     def __enter__(self) -> Interrupt:
-        if self._ours:
-            signal.signal(signal.SIGINT, self._ask)
+        for number in self._ours:
+            signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in self._ours:
+            signal.signal(number, UNTOUCHED[number])
 
-    def _ask(self, *_: object) -> None:
+    def _ask(self, number: int, _: Any) -> None:
         if self.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked, self.signal = True, signal.Signals(number)

@@ -1,4 +1,4 @@
-"""The only loop over batches: steps, evaluations outside the clock, limits, Ctrl-C."""
+"""The only loop over batches: steps, evaluations and checkpoints outside the clock, limits, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vcsg.training.clock import Clock
 from vcsg.training.interrupt import Wish
 from vcsg.training.limits import Limits
 from vcsg.training.progress import Silent
+from vcsg.training.saving import Saver
 from vcsg.training.sources import Source
 from vcsg.training.stepper import Stepper
 
@@ -54,7 +55,9 @@ class Loop:
         self._every, self._early = every, early
         self._due = optimizer.passes if first else next_evaluation(optimizer.passes, every, early)
         self._losses, self._samples = 0.0, 0
-        self._reached = self._interrupted = False
+        self._reached: Record | None = None
+        self._interrupted = False
+        self._saver: Saver | None = None
 
     @property
     def share(self) -> float:
@@ -67,14 +70,16 @@ class Loop:
         )
         return max((done / limit for done, limit in parts if limit is not None), default=0.0)
 
-    def run(self, wish: Wish, display: Silent) -> str:
+    def run(self, wish: Wish, display: Silent, saver: Saver | None = None) -> str:
         """Train until a limit is reached, evaluate what came of it, and return which limit it was.
 
         A KeyboardInterrupt that is raised all the same is taken for the wish to stop.
         """
+        self._saver = saver
         self.clock.start()
         try:
-            self._descend(wish, display)
+            if self._reached is None:
+                self._descend(wish, display)
         except KeyboardInterrupt:
             self._interrupted = True
         finally:
@@ -91,18 +96,54 @@ class Loop:
         limits, draws = self._limits, self._train.draws(self.optimizer.sampler)
         until = None if limits.until is None else self._until
         budget = math.inf if limits.passes is None else limits.passes
+        saver, stopping = self._saver, False
         for drawn in self.optimizer.batches(draws, passes=budget, ifo=limits.ifo, until=until):
-            # Before the step and not after it: the last point is evaluated anyway.
-            if self.optimizer.passes >= self._due:
+            # All of this before the step and not after it: then the limits have been asked about the step before, and
+            # the last point is evaluated anyway.
+            if wish.asked and not stopping:
+                stopping = True
+                self._save()
+                self.optimizer.stop()
+            elif not stopping and self.optimizer.passes >= self._due:
                 display.evaluated(self._evaluate(last=False))
+            if saver is not None and not stopping and saver.due(self.optimizer.phase):
+                self._save()
             loss = self._step(self._train.batch(drawn))
             display.stepped(loss, self.share)
-            if wish.asked or (limits.seconds is not None and self.clock.seconds >= limits.seconds):
+            if limits.seconds is not None and self.clock.seconds >= limits.seconds:
                 self.optimizer.stop()
+        if saver is not None and not stopping and (wish.asked or saver.due_at_end()):
+            self._save()
+
+    def _save(self) -> None:
+        """A checkpoint, outside the clock."""
+        if self._saver is not None:
+            with self.clock.paused():
+                self._saver.save()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the loop needs to go on from here, but the model."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "history": list(self.history),
+            "due": self._due,
+            "losses": self._losses,
+            "samples": self._samples,
+            "reached": None if self._reached is None else self._reached.state_dict(),
+            "seconds": self.clock.seconds,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.history[:] = state_dict["history"]
+        self._due, self._losses, self._samples = (state_dict[name] for name in ("due", "losses", "samples"))
+        if state_dict["reached"] is not None and self._limits.until is not None:
+            self._until(Record.from_state_dict(state_dict["reached"]))  # it may be another rule now
+        self.clock.take_up(state_dict["seconds"])
 
     def _reason(self) -> str:
         limits, optimizer = self._limits, self.optimizer
-        if self._reached:
+        if self._reached is not None:
             return "until"
         if limits.passes is not None and optimizer.ifo >= limits.passes * optimizer.n:
             return "passes"
@@ -110,8 +151,8 @@ class Loop:
 
     def _until(self, record: Record) -> bool:
         assert self._limits.until is not None
-        self._reached = bool(self._limits.until(record))
-        return self._reached
+        self._reached = record if self._limits.until(record) else None
+        return self._reached is not None
 
     def _step(self, batch: Any) -> float:
         def closure() -> Tensor:
