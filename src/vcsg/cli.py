@@ -16,7 +16,7 @@ import vcsg
 from vcsg import workloads
 from vcsg.study import compare as comparison
 from vcsg.study import methods as known_methods
-from vcsg.study import outcome, reproduce, settings
+from vcsg.study import outcome, ranks, reproduce, settings
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import LABELS
 from vcsg.study.plan import Study
@@ -87,9 +87,9 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is in the folder, if any.")] = False,
     checkpoint_seconds: Checkpoints = SECONDS,
 ) -> None:
-    """Run one method on one workload."""
+    """Run one method on one workload; under torchrun, on several ranks."""
     interrupt = Interrupt()
-    with errors(interrupt):
+    with errors(interrupt), ranks.joined(device) as rank:
         study = comparison.make_study(
             workload,
             out,
@@ -103,10 +103,10 @@ def run(
             data_dir=data_dir,
             checkpoint_seconds=checkpoint_seconds,
         )
-        record = comparison.run_alone(study, console(stderr=True), resume, interrupt)
-        if outcome.any_runs(out):
+        record = comparison.run_alone(study, console(stderr=True, quiet=rank > 0), resume, interrupt)
+        if rank == 0 and outcome.any_runs(out):
             outcome.print_outcome(console(), [out], {})
-        print(f"Records: {out}")
+            print(f"Records: {out}")
         failures = {record.config.label: record.message} if record.message else {}
         _finish(record.status == "interrupted", failures, interrupt)
 
@@ -141,6 +141,7 @@ def compare(
     """Run several methods with several seeds, and compare what they need and where they end."""
     interrupt = Interrupt()
     with errors(interrupt):
+        ranks.check_alone("vcsg compare")
         study = comparison.make_study(
             workload,
             out,
@@ -185,6 +186,7 @@ def reproduce_paper(
     """Run the paper's experiments, in its own setting and with tuned step sizes."""
     interrupt = Interrupt()
     with errors(interrupt):
+        ranks.check_alone("vcsg reproduce")
         there, missing = reproduce.available(_words(data_set or []), data_dir)
         for name in missing:
             print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)

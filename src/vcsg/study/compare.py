@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from vcsg.files import locked
-from vcsg.study import plan, tasks
+from vcsg.study import plan, ranks, tasks
 from vcsg.study.budgets import Budget
 from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
@@ -118,7 +118,7 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
     With `resume`, one that is in the folder already goes on; it is returned as it is where it is done.
     """
     (entry,), (seed,) = study.entries, study.seeds
-    if not resume:
+    if not resume and ranks.rank() == 0:
         check_free(study.folder)
     if (study.folder / "study.json").exists():
         raise FileExistsError(f"{study.folder} holds a study: give another folder for the run")

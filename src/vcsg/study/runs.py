@@ -7,7 +7,7 @@ import os
 import platform
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache
@@ -24,7 +24,7 @@ from vcsg import workloads
 from vcsg.files import locked, replacing, sweep
 from vcsg.run import Diverged, Record
 from vcsg.sampling import seeded
-from vcsg.study import methods
+from vcsg.study import methods, ranks
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
 from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, check_free, load
@@ -44,6 +44,8 @@ EARLY = 3
 """Evaluations before the first of those at equal distances: curves are steep at their beginning."""
 BATCH, GRADIENT_BATCH = 1000, 250
 """Samples that are evaluated at once, without a graph and with one."""
+DONE, BEGUN, RESUMED = 0, 1, 2
+"""What the first rank tells the others of a run."""
 WARM_UP = 128
 """Samples of the short run before the first one of a process, while torch loads what it needs."""
 
@@ -94,14 +96,19 @@ def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
     refused, and left as it is.
     """
     config = order.config
+    if config.method in BASELINES and ranks.count() > 1:
+        raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
-    with threads(config.threads), locked(order.path):
-        if not order.resume:
-            check_free(order.path)
-        sweep(order.path)
+    with threads(config.threads), locked(order.path) if ranks.rank() == 0 else nullcontext():
+        if ranks.rank() == 0:
+            if not order.resume:
+                check_free(order.path)
+            sweep(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
-        return execution.take_up() or execution.perform(wish, show)
+        if ranks.rank() == 0:
+            return execution.take_up() or execution.perform(wish, show)
+        return execution.assist(wish)
 
 
 class Execution:
@@ -120,20 +127,16 @@ class Execution:
             self._optimizer,
             evaluation.objective,
             train,
-            evaluation,
+            evaluation if ranks.rank() == 0 else _leave_out,
             self._limits,
             every=config.every,
             early=EARLY if config.role == "run" else 0,
             clock=self._clock,
         )
         self._checkpoints = Checkpoints(order.path, identity(self._record))
-        parts: dict[str, Part] = {
-            "records": self._writer,
-            "warnings": self._warnings,
-            "model": self._model,
-            "loop": self._loop,
-            "generators": Generators(),
-        }
+        parts: dict[str, Part] = {"model": self._model, "loop": self._loop, "generators": Generators()}
+        if ranks.rank() == 0:
+            parts = {"records": self._writer, "warnings": self._warnings, **parts}
         self._saver = Saver(self._checkpoints, parts, order.checkpoint_seconds)
 
     def take_up(self) -> RunRecord | None:
@@ -149,6 +152,7 @@ class Execution:
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
+                ranks.said(DONE)
                 return earlier
         resumed = self._saver.load()
         if resumed and earlier is not None:
@@ -157,7 +161,22 @@ class Execution:
             message = "%s holds a run that was broken off before a checkpoint that is sound: it begins anew"
             checkpoint_logger.warning(message, self._order.path)
         self._writer.begin(resumed)
+        ranks.said(RESUMED if resumed else BEGUN)
         return None
+
+    def assist(self, wish: Wish) -> RunRecord:
+        """On another rank than the first: take part in the run that it begins or takes up."""
+        word = ranks.said()
+        if word == RESUMED and not self._saver.load():
+            raise FileNotFoundError(
+                f"rank {ranks.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder that "
+                "all ranks share"
+            )
+        if word != DONE:
+            with mode(self._model, True):
+                self._loop.run(wish, Silent(self._order.title, self._optimizer, self._limits.measured))
+        self._record.status = "interrupted" if wish.asked else "finished"
+        return self._record
 
     def perform(self, wish: Wish, show: Show) -> RunRecord:
         try:
@@ -183,8 +202,14 @@ class Execution:
             return self._loop.run(wish, display, self._saver)
 
     def _tell(self, record: Record) -> None:
+        if ranks.rank():
+            return
         with self._clock.paused():
             self._writer.epoch(record)
+
+
+def _leave_out(row: dict[str, float], last: bool) -> None:
+    """What is evaluated on another rank than the first."""
 
 
 class Evaluation:
@@ -239,6 +264,7 @@ def environment(device: str) -> Row:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
+        "ranks": ranks.count(),
     }
 
 

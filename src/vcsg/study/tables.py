@@ -26,10 +26,10 @@ class Column:
     right: bool = True
 
 
-def console(stderr: bool = False) -> Console:
+def console(stderr: bool = False, quiet: bool = False) -> Console:
     """Of stdout or stderr. Elsewhere than on a terminal text has a fixed width and neither colour nor control codes."""
-    made = Console(stderr=stderr)
-    return made if made.is_terminal else Console(stderr=stderr, width=WIDTH, no_color=True)
+    made = Console(stderr=stderr, quiet=quiet)
+    return made if made.is_terminal else Console(stderr=stderr, quiet=quiet, width=WIDTH, no_color=True)
 
 
 def tables(runs: list[RunRecord], targets: list[Target], width: int) -> list[Table]:
