@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import torch
 import vcsg
 
 WORKLOAD = "synthetic:n=1500,d=20/nonconvex-logistic"
-RUN = ["-m", "vcsg", "run", WORKLOAD, "--seed", "3", "--budget", "40passes", "--every", "10", "--set", "eps=0.001"]
+RUN = ["-m", "vcsg", "run", WORKLOAD, "--seed", "3", "--budget", "12passes", "--every", "4", "--set", "b_min=16"]
 DISCRETE = ("epoch", "regime", "B", "b", "length", "ifo", "anchor_size")
 LIMIT = 240
 """Seconds for a job, on a busy machine."""
@@ -30,14 +31,18 @@ def start(ranks: int, out: Path, *more: str, restarts: int = 0) -> subprocess.Po
     source = str(Path(vcsg.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
 
 
 def finish(job: subprocess.Popen[str]) -> str:
     try:
         return job.communicate(timeout=LIMIT)[0]
     finally:
-        job.kill()
+        # The ranks too, where the launcher did not come to end them.
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
 
 
 def ranks_of(job: subprocess.Popen[str]) -> list[int]:
@@ -127,7 +132,7 @@ def test_what_runs_in_one_process_alone(
     from vcsg.study import ranks
 
     monkeypatch.setattr(ranks, "count", lambda: 2)
-    monkeypatch.setattr(ranks, "joined", lambda _: __import__("contextlib").nullcontext(0))
+    monkeypatch.setattr(ranks, "joined", lambda _: nullcontext(0))
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert message in done.output

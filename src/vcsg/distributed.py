@@ -33,7 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vcsg.eager import Closure
 from vcsg.sampling import Share
 from vcsg.variance import AnchorSum
-from vcsg.vectors import Tensors, add, copy_to, norm2
+from vcsg.vectors import Tensors, add, add_to, copy_to, norm2
 from vcsg.weights import Constant, Rule, Weights
 
 ROLL_CALL = 10.0
@@ -196,7 +196,11 @@ class Team(Alone):
         buffers: Watched,
     ) -> tuple[float, ...]:
         if not isinstance(rule, Constant):
+            # Not both gradients but one and their difference: where they are equal, at the first step after an anchor,
+            # sums in different orders would not be, and a test of the two would be a toss.
+            add_to(anchor, now, -1)
             reduced = self._sum([*now, *anchor], weight, losses, buffers)
+            add_to(anchor, now, -1)
             rule.combine(now, anchor, mean)
             return reduced
         a, b, c = rule.weights
