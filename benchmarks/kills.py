@@ -245,8 +245,6 @@ def child(task: dict[str, Any]) -> None:
             import resource
 
             resource.setrlimit(resource.RLIMIT_FSIZE, (task["limit"], task["limit"]))
-        if task["user"]:
-            os.setuid(task["user"])
         if task["words"][0] == "fit":
             fit(task["words"][1])
             status = 0
@@ -321,13 +319,12 @@ class Server:
         after: float | None = None,
         number: int = signal.SIGKILL,
         limit: int = 0,
-        user: int = 0,
     ) -> tuple[int, float]:
         """The exit status of a run, negative where it was killed, and its seconds."""
         task = {"words": words, "log": str(log), "point": point, "count": count, "after": after}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        more = {"signal": number, "limit": limit, "user": user}
+        more = {"signal": number, "limit": limit}
         self._process.stdin.write(json.dumps(task | more) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

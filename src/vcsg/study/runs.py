@@ -98,7 +98,6 @@ def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
     with threads(config.threads), locked(order.path):
         if not order.resume:
             check_free(order.path)
-        sweep(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
         return execution.take_up() or execution.perform(wish, show)
@@ -150,6 +149,7 @@ class Execution:
                 self._checkpoints.clear()
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
                 return earlier
+        sweep(self._order.path)
         resumed = self._saver.load()
         if resumed and earlier is not None:
             self._record.started, self._record.environment = earlier.started, earlier.environment
@@ -169,7 +169,10 @@ class Execution:
             self._writer.close(ended, stopped=stopped, **self._warnings.notes)
         except Exception as error:
             notes = {"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}
-            self._writer.close("failed", _message(error), **notes)
+            try:
+                self._writer.close("failed", _message(error), **notes)
+            except OSError:
+                raise error from None  # there is no room to note it, so it is for the caller to tell
         except BaseException:
             self._writer.close("interrupted")
             raise
