@@ -5,8 +5,8 @@
 A run is `vcsg run … --resume` (and for "fit" a call of `vcsg.fit`) in a process of its own, on 256 images of
 mnist-mini, with a network that has BatchNorm and dropout. It is killed from outside at a random moment, or kills itself
 at a chosen one: in an anchor, in an inner step, in an evaluation, in the middle of a line or of a checkpoint, between
-the steps that write one. It is taken up again and killed again, three times in a chain, and then left to its end. Compared are the
-final weights and all records, without times; and nothing else may be left in the folder.
+the steps that write one. It is taken up again and killed again, three times in a chain, and then left to its end.
+Compared are the final weights and all records, without times; and nothing else may be left in the folder.
 
 Processes are forked off one that has imported torch already, which takes seconds.
 """
@@ -37,7 +37,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "sgd-momentum": ("b=8",),
     "adamw": ("b=8",),
 }
-PASSES = 12
+PASSES = 10
 CADENCE = 0.02
 """Seconds between two checkpoints."""
 CHAIN = 3
@@ -104,106 +104,117 @@ def fit(folder: str) -> None:
     torch.save(content, Path(folder) / "result.pt")
 
 
+@dataclass
 class Countdown:
-    """Kills the process at the k-th call."""
+    """Sends the process a signal at the k-th call of `due`."""
 
-    def __init__(self, count: int) -> None:
-        self.left = count
+    left: int
+    number: int
 
-    def __call__(self) -> bool:
-        """Whether this is the call; what is to be done before the kill the caller does."""
+    def due(self) -> bool:
+        """Whether this is the call; what is to be done before the signal the caller does."""
         self.left -= 1
         return self.left == 0
 
+    def strike(self) -> None:
+        os.kill(os.getpid(), self.number)
 
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+
+Install = Callable[[Countdown], None]
 
 
-def in_phase(kind: str) -> Callable[[Countdown], None]:
-    def install(now: Countdown) -> None:
-        from vcsg.study import runs
+def in_phase(kind: str) -> Install:
+    """In the closure of a step."""
 
-        plain = runs.Evaluation.objective
+    def install(countdown: Countdown) -> None:
+        from vcsg.training.loop import Loop
 
-        def objective(self: Any, batch: Any) -> Any:
-            if self._model.training and self._optimizer.phase.kind == kind and now():
-                kill()
+        plain = Loop._step
+
+        def step(self: Loop, batch: Any) -> float:
+            if self.optimizer.phase.kind != kind or not countdown.due():
+                return plain(self, batch)
+            objective = self._objective
+
+            def struck(batch: Any) -> Any:
+                countdown.strike()
+                self._objective = objective
+                return objective(batch)
+
+            self._objective = struck
             return plain(self, batch)
 
-        runs.Evaluation.objective = objective  # type: ignore[method-assign]
+        Loop._step = step  # type: ignore[method-assign]
 
     return install
 
 
-def in_evaluation(now: Countdown) -> None:
+def in_evaluation(countdown: Countdown) -> None:
     from vcsg.study import runs
-
-    plain = runs.means
+    from vcsg.training import evaluation, fitting
 
     def means(*arguments: Any) -> Any:
-        if now():
-            kill()
-        return plain(*arguments)
+        if countdown.due():
+            countdown.strike()
+        return evaluation.means(*arguments)
 
-    runs.means = means
+    for module in (runs, fitting):
+        vars(module)["means"] = means
 
 
-def in_checkpoint(now: Countdown) -> None:
+def in_checkpoint(countdown: Countdown) -> None:
+    """When half of it was written."""
     from vcsg.training import checkpoints
 
     plain = checkpoints.write
 
     def write(path: Path, *parts: Any) -> None:
-        if now():
+        if countdown.due():
             plain(path, parts[0], parts[1][: len(parts[1]) // 2])
-            kill()
+            countdown.strike()
         plain(path, *parts)
 
     checkpoints.write = write
 
 
-def at_rename(name: str, after: bool) -> Callable[[Countdown], None]:
+def at_rename(name: str, after: bool) -> Install:
     """Of a file whose name begins so, before or after it."""
 
-    def install(now: Countdown) -> None:
-        from vcsg import files
-
+    def install(countdown: Countdown) -> None:
         plain = os.replace
 
         def replace(source: Any, target: Any) -> None:
-            hit = Path(target).name.startswith(name) and now()
+            hit = Path(target).name.startswith(name) and countdown.due()
             if hit and not after:
-                kill()
+                countdown.strike()
             plain(source, target)
-            if hit:
-                kill()
+            if hit and after:
+                countdown.strike()
 
-        files.os.replace = replace  # type: ignore[attr-defined]
+        vars(os)["replace"] = replace
 
     return install
 
 
-def at_line(share: float) -> Callable[[Countdown], None]:
+def at_line(share: float) -> Install:
     """When this share of a line was written."""
 
-    def install(now: Countdown) -> None:
+    def install(countdown: Countdown) -> None:
+        from vcsg import files
         from vcsg.study import records
 
-        plain = records.append
-
         def append(path: Any, line: bytes) -> None:
-            if now():
-                plain(path, line[: int(share * len(line))])
-                kill()
-            plain(path, line)
+            if countdown.due():
+                files.append(path, line[: int(share * len(line))])
+                countdown.strike()
+            files.append(path, line)
 
-        records.append = append
+        vars(records)["append"] = append
 
     return install
 
 
-POINTS: dict[str, tuple[Callable[[Countdown], None], int]] = {
+POINTS: dict[str, tuple[Install, int]] = {
     "anchor": (in_phase("anchor"), 6),
     "inner phase": (in_phase("inner"), 200),
     "evaluation": (in_evaluation, 20),
@@ -217,6 +228,8 @@ POINTS: dict[str, tuple[Callable[[Countdown], None], int]] = {
     "after the end": (at_rename("run.json", True), 2),
 }
 """Where a process can kill itself, and up to which call of that place."""
+OF_FIT = ("anchor", "inner phase", "evaluation", "half a checkpoint", "before its rename", "after its rename")
+"""Those that a call of fit comes to."""
 
 
 def child(task: dict[str, Any]) -> None:
@@ -227,13 +240,11 @@ def child(task: dict[str, Any]) -> None:
     status = 1
     try:
         if task["point"]:
-            POINTS[task["point"]][0](Countdown(task["count"]))
+            POINTS[task["point"]][0](Countdown(task["count"], task["signal"]))
         if task["limit"]:
             import resource
 
             resource.setrlimit(resource.RLIMIT_FSIZE, (task["limit"], task["limit"]))
-        if task["user"]:
-            os.setuid(task["user"])
         if task["words"][0] == "fit":
             fit(task["words"][1])
             status = 0
@@ -256,6 +267,7 @@ def child(task: dict[str, Any]) -> None:
 def serve() -> None:
     """Fork off what is asked for on stdin, line by line, and tell on stdout how it ended."""
     import torch
+    import torch._dynamo  # an optimizer imports it when it is made
 
     import vcsg.cli  # noqa: F401
     from vcsg.study.runs import load_workload
@@ -289,8 +301,13 @@ class Server:
         source = str(Path(__file__).parent.parent / "src")
         path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
         command = [sys.executable, __file__, "--serve"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, text=True, **pipes)
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def run(
         self,
@@ -302,13 +319,12 @@ class Server:
         after: float | None = None,
         number: int = signal.SIGKILL,
         limit: int = 0,
-        user: int = 0,
     ) -> tuple[int, float]:
         """The exit status of a run, negative where it was killed, and its seconds."""
         task = {"words": words, "log": str(log), "point": point, "count": count, "after": after}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        more = {"signal": number, "limit": limit, "user": user}
+        more = {"signal": number, "limit": limit}
         self._process.stdin.write(json.dumps(task | more) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -373,7 +389,7 @@ def campaign(server: Server, kind: str, kills: int, folder: Path, seed: int = 0)
     if status:
         raise RuntimeError(f"{kind} ended with status {status}: {log.read_text()[-2000:]}")
     expected = content(whole)
-    places = [p for p in POINTS if kind != "fit" and not (p == "anchor" and kind in ANCHORLESS)]
+    places = list(OF_FIT) if kind == "fit" else [p for p in POINTS if p != "anchor" or kind not in ANCHORLESS]
     rng.shuffle(places)
     while tally.kills.total() < kills:
         part = folder / f"{kind}-{tally.finished}"
@@ -381,7 +397,7 @@ def campaign(server: Server, kind: str, kills: int, folder: Path, seed: int = 0)
         while chain:
             # A place every other time; the others are at random moments.
             place = places.pop() if places and rng.random() < 0.5 else ""
-            how = {"point": place, "count": rng.randint(1, POINTS[place][1])} if place else {}
+            how: dict[str, Any] = {"point": place, "count": rng.randint(1, POINTS[place][1])} if place else {}
             status, _ = server.run(words(kind, part), log, **(how or {"after": rng.uniform(0, seconds)}))
             if status == -signal.SIGKILL:
                 tally.kills[place or "at random"] += 1

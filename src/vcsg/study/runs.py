@@ -100,10 +100,8 @@ def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
         raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
     with threads(config.threads), locked(order.path) if ranks.rank() == 0 else nullcontext():
-        if ranks.rank() == 0:
-            if not order.resume:
-                check_free(order.path)
-            sweep(order.path)
+        if not order.resume and ranks.rank() == 0:
+            check_free(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
         if ranks.rank() == 0:
@@ -154,6 +152,7 @@ class Execution:
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
                 ranks.said(DONE)
                 return earlier
+        sweep(self._order.path)
         resumed = self._saver.load()
         if resumed and earlier is not None:
             self._record.started, self._record.environment = earlier.started, earlier.environment
@@ -188,7 +187,10 @@ class Execution:
             self._writer.close(ended, stopped=stopped, **self._warnings.notes)
         except Exception as error:
             notes = {"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}
-            self._writer.close("failed", _message(error), **notes)
+            try:
+                self._writer.close("failed", _message(error), **notes)
+            except OSError:
+                raise error from None  # there is no room to note it, so it is for the caller to tell
         except BaseException:
             self._writer.close("interrupted")
             raise

@@ -47,7 +47,7 @@ class Checkpoints:
     def __init__(self, folder: str | os.PathLike[str], config: Mapping[str, Any]) -> None:
         self.folder, self._config = Path(folder), dict(config)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._tried = False
+        self._tried = self._failing = False
 
     def __bool__(self) -> bool:
         """Whether there is one."""
@@ -57,7 +57,7 @@ class Checkpoints:
         """Write one more, and keep the two last.
 
         Where that fails for want of room or rights the run need not: the one before is still there. Then this returns
-        False and says so in the log.
+        False and says so in the log, once until it goes well again.
         """
         head, payload = encode({"config": self._config, "state": dict(state)})
         if not self._tried:
@@ -69,8 +69,13 @@ class Checkpoints:
                 write(new, head, payload)
         except OSError as error:
             left = f"the last one is {files[max(files)].name}" if files else "there is none yet"
-            logger.warning("no checkpoint could be written: %s; %s, and the run goes on", error, left)
+            if not self._failing:
+                logger.warning("no checkpoint could be written: %s; %s, and the run goes on", error, left)
+            self._failing = True
             return False
+        if self._failing:
+            logger.warning("checkpoints can be written again in %s", self.folder)
+        self._failing = False
         for number in sorted(files)[: 1 - KEPT]:
             with suppress(OSError):
                 files[number].unlink()
