@@ -398,12 +398,13 @@ def campaign(server: Server, kind: str, kills: int, folder: Path, seed: int = 0)
             # A place every other time; the others are at random moments.
             place = places.pop() if places and rng.random() < 0.5 else ""
             how: dict[str, Any] = {"point": place, "count": rng.randint(1, POINTS[place][1])} if place else {}
-            status, _ = server.run(words(kind, part), log, **(how or {"after": rng.uniform(0, seconds)}))
+            status, took = server.run(words(kind, part), log, **(how or {"after": rng.uniform(0, seconds)}))
             if status == -signal.SIGKILL:
                 tally.kills[place or "at random"] += 1
                 chain -= 1
             elif status == 0:
-                break  # it came to its end first
+                seconds = min(seconds, took)  # it came to its end first
+                break
             else:
                 tally.wrong.append(f"{kind}: status {status} in {part.name}: {log.read_text()[-2000:]}")
                 return tally

@@ -249,16 +249,19 @@ def _wait_for_rows(folder: Path, runs: int) -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_keeps_everything(jobs: int) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "number", "expected"), [(1, signal.SIGINT, 130), (2, signal.SIGINT, 130), (2, signal.SIGTERM, 143)]
+)
+def test_a_signal_keeps_everything(jobs: int, number: int, expected: int) -> None:
     words = ["compare", PROBLEM, "--methods", "svrg,sgd,vcsg", "--seeds", "1", "--no-report", "--every", "5"]
     words += ["--jobs", str(jobs), "--out", "out", "--set", "sgd.b=1"]
     process = start(*words, "--budget", "20000passes")
     _wait_for_rows(Path("out"), jobs)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     status, out, err = finish(process)
-    assert status == 130, err
+    assert status == expected, err
     assert "Traceback" not in err
+    assert len(list(Path("out").rglob("checkpoint-*.vcsg"))) == jobs
     assert len(re.findall(r"\(1 interrupted\)", out)) == jobs
     assert "there is nothing to compare" in out
     found = load("out")

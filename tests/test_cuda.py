@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from nets import net_closure, vector
 from torch import Tensor
 
 import vcsg
+from vcsg.training.saving import Generators
 
 pytestmark = [
     pytest.mark.cuda,
@@ -100,3 +102,29 @@ def test_lenet_learns_on_the_device() -> None:
     with torch.no_grad():
         error = (model(images.test[0]).argmax(1) != images.test[1]).double().mean().item()
     assert error < 0.25
+
+
+def test_fit_goes_on_from_its_checkpoints_bit_for_bit(tmp_path: Path) -> None:
+    def crash(record: vcsg.Record) -> None:
+        if record.epoch == 3:
+            raise InterruptedError
+
+    rules = {"passes": 8, "test": data(), "checkpoint_seconds": 0, "L": 5.0}
+    loss = torch.nn.functional.cross_entropy
+    whole = vcsg.fit(net(True), loss, data(), "svrg", b=8, **rules)
+    with pytest.raises(InterruptedError):
+        vcsg.fit(net(True), loss, data(), "svrg", b=8, checkpoint=tmp_path, callback=crash, **rules)
+    found = vcsg.fit(net(True), loss, data(), "svrg", b=8, checkpoint=tmp_path, resume=True, **rules)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(whole.model.state_dict().values(), found.model.state_dict().values(), strict=True)
+    )
+    assert [row["test_loss"] for row in found.history] == [row["test_loss"] for row in whole.history]
+    assert found.records == whole.records
+
+
+def test_the_generators_of_devices_are_kept() -> None:
+    state = Generators().state_dict()
+    expected = torch.rand(3, device="cuda")
+    Generators().load_state_dict(state)
+    assert torch.equal(torch.rand(3, device="cuda"), expected)
