@@ -21,10 +21,11 @@ ORDER = [
     "optimizer",
     "presets",
     "training",
+    "linear",
     "workloads",
 ]
 CORE = {"torch", "numpy", "vcsg"}
-EXTRAS = {"training": {"matplotlib", "rich"}}
+EXTRAS = {"training": {"matplotlib", "rich"}, "linear": {"numba", "scipy", "sklearn"}}
 """Imported where they are used alone; test_training.py runs without them."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 

@@ -43,6 +43,7 @@ CASES += [
     ("svrg", {"b": 3}),
     ("scsg", {"b": 3}),
     ("batching-svrg", {"B": 20, "b": 2}),
+    ("growing-svrg", {"B": 8, "growth": 2.0, "b": 3}),
     ("biased-svrg", {"B": 33}),
 ]
 

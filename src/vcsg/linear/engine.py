@@ -24,12 +24,14 @@ from vcsg.sampling import Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
 from vcsg.weights import Constant, Tested
 
+LOOK = 10
+"""A method without anchors is looked at in every so many epochs."""
 TESTS = {"norm": paired.NORM, "lemma": paired.LEMMA, "elementwise": paired.ELEMENTWISE}
 
 
 @dataclass
 class Engine:
-    """A run of one method; `step` does one epoch."""
+    """A run of one method; an epoch is `look` and `move`."""
 
     problem: Problem
     method: Method
@@ -43,13 +45,46 @@ class Engine:
     """Counts phases, as the optimizer does: with the seed it determines what is drawn."""
     size: int = 0
     first_variance: float = math.nan
+    variance: float = math.nan
     passes: float = 0.0
+    seen: int = 0
+    """The rows of this epoch's anchor; 0 where it has none of its own."""
     exact: bool = False
     """Whether the last anchor took all rows."""
     point: Array = field(default_factory=lambda: np.empty(0))
     """y, and below m with the penalty's part, and the slopes of all rows at y where they are known."""
     mean: Array = field(default_factory=lambda: np.empty(0))
     kept: Array = field(default_factory=lambda: np.empty(0))
+
+    def look(self) -> tuple[int, float, float]:
+        """Draw an anchor where the method wants one: how many rows were seen, f and ‖∇f‖ over them.
+
+        A method without anchors is looked at in every tenth epoch, which costs a pass.
+        """
+        anchored = self.method.anchored(self.epoch)
+        drawn = anchored and (self.method.drawn == "epoch" or not self.mean.size)
+        self.seen = self.size if drawn else 0
+        if not drawn and self.epoch % LOOK:
+            return 0, math.nan, math.inf
+        value, norm = self.anchor() if drawn else self.evaluate()
+        if not math.isfinite(value + norm):
+            raise FloatingPointError(f"in epoch {self.epoch} f = {value} and ‖∇f‖ = {norm}, with L = {self.L:.3g}")
+        return (self.seen if drawn else self.problem.n), value, norm
+
+    def evaluate(self) -> tuple[float, float]:
+        self.passes += 1
+        value, gradient = self.problem.objective(self.x)
+        return value, float(np.linalg.norm(self.problem.stationarity(self.x, gradient)))
+
+    def move(self) -> None:
+        """The inner steps of the epoch."""
+        spread = self.variance if self.seen else math.nan
+        plan = self.method.schedule(Facts(self.epoch, self.problem.n, spread, self.first_variance))
+        length = math.ceil(plan.B / plan.b)
+        if self.method.length == "geometric":
+            length = draw_geometric(stream(self.seed, "length", self.number), plan.B, plan.b)
+        self.inner(plan, length, self.method.gamma / self.L * plan.factor)
+        self.epoch, self.size = self.epoch + 1, plan.next_B
 
     def anchor(self) -> tuple[float, float]:
         """Evaluate B rows at x: y, m and S*; f and ‖∇f‖ over them."""
@@ -67,18 +102,9 @@ class Engine:
         norm = float(np.linalg.norm(problem.stationarity(x, self.mean)))
         return found.loss + problem.penalty.value(x), norm
 
-    def plan(self, drawn: bool) -> tuple[Plan, int, float]:
-        """The plan of the epoch, the number of its steps, and η."""
-        spread = self.variance if drawn else math.nan
-        plan = self.method.schedule(Facts(self.epoch, self.problem.n, spread, self.first_variance))
-        length = math.ceil(plan.B / plan.b)
-        if self.method.length == "geometric":
-            length = draw_geometric(stream(self.seed, "length", self.number), plan.B, plan.b)
-        return plan, length, self.method.gamma / self.L * plan.factor
-
-    def inner(self, plan: Plan, length: int, step: float, drawn: bool) -> None:
+    def inner(self, plan: Plan, length: int, step: float) -> None:
         rule = self.method.weights[plan.regime].at(self.epoch)
-        if self.method.leap and drawn:
+        if self.method.leap and self.seen:
             self.descend(self.mean, step)
         if all(w.now == w.anchor == 0 for w in rule.choices):
             for _ in range(length):
@@ -155,33 +181,34 @@ def run(
         problem: what to minimise.
         start: where to begin, of shape `problem.shape`.
         method: one of `vcsg.make`; nested anchors (SNVRG) are refused.
-        tol: stop at an anchor of all rows where ‖∇f‖ ≤ tol.
+        tol: stop where ‖∇f‖ ≤ tol over all rows.
         passes: stop when so many passes are used up; a row evaluated at one point counts 1/n.
         seed: of all sampling.
         L: the smoothness constant; None is the closed form max_i L_i.
         order: "random" rows, as the optimizer draws them, or "interleaved" ones, which memory serves faster.
         report: called with an `Epoch` for every anchor.
     """
-    check(problem, method, order)
-    norms = problem.norms()
-    L = problem.L() if L is None else L
-    engine = Engine(problem, method, start.copy(), L, seed, order, norms, size=method.schedule.first(problem.n))
+    engine = begin(problem, start, method, seed, L, order)
     began, history = time.perf_counter(), []
     while engine.passes < passes:
-        anchored = method.anchored(engine.epoch)
-        drawn = anchored and (method.drawn == "epoch" or not engine.mean.size)
-        value, norm = engine.anchor() if drawn else (math.nan, math.inf)
-        if drawn and not math.isfinite(value + norm):
-            raise FloatingPointError(f"in epoch {engine.epoch} f = {value} and ‖∇f‖ = {norm}, with L = {L:.3g}")
-        seconds = time.perf_counter() - began
-        history.append(Epoch(method.name, engine.size if drawn else 0, value, norm, engine.passes, seconds))
-        report(history[-1])
-        if norm <= tol and engine.exact:
+        rows, value, norm = engine.look()
+        entry = Epoch(method.name, rows, value, norm, engine.passes, time.perf_counter() - began)
+        history.append(entry)
+        report(entry)
+        if norm <= tol and rows == problem.n:
             return Solution(engine.x, history, True, "‖∇f‖ ≤ tol")
-        plan, length, step = engine.plan(drawn)
-        engine.inner(plan, length, step, drawn)
-        engine.epoch, engine.size = engine.epoch + 1, plan.next_B
+        engine.move()
     return Solution(engine.x, history, False, f"{passes:g} passes are used up")
+
+
+def begin(
+    problem: Problem, start: Array, method: Method, seed: int = 0, L: float | None = None, order: str = "random"
+) -> Engine:
+    """The engine before its first epoch."""
+    check(problem, method, order)
+    L = problem.L() if L is None else L
+    size = method.schedule.first(problem.n)
+    return Engine(problem, method, start.copy(), L, seed, order, problem.norms(), size=size)
 
 
 def check(problem: Problem, method: Method, order: str) -> None:
