@@ -25,6 +25,7 @@ METHODS = sorted(vcsg.methods())
 # second regime.
 OPTIONS: dict[str, dict[str, Any]] = {
     "sgd": {"b": 2},
+    "growing-svrg": {"b": 2},
     "storm": {"b": 2},
     "alpha-svrg": {"b": 2, "epochs": 2},
     "vcsg": {"eps": 1e-12},

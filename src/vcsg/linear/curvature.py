@@ -8,9 +8,9 @@ from scipy import linalg
 from vcsg.linear.losses import bends
 from vcsg.linear.problem import Array, Problem
 
-SAMPLE = 512
+SAMPLE = 256
 """The rows whose mean curvature is measured."""
-ITERATIONS = 8
+ITERATIONS = 5
 
 
 def mean_smoothness(problem: Problem) -> float:

@@ -353,4 +353,8 @@ def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     y = column_or_1d(y, warn=True)
     if y.dtype.kind not in "iub":
         check_classification_targets(y)
+    elif y.size:
+        ends = np.unique([y.min(), y.max()])
+        if ((y == ends[0]) | (y == ends[-1])).all():
+            return ends.astype(y.dtype)
     return np.unique(y)

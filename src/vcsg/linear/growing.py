@@ -28,11 +28,11 @@ from vcsg.weights import Constant, Weights
 
 STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""
-COPY = 8 << 20
-"""Bytes up to which all rows are copied and shuffled: a copy of what does not fit the cache costs several passes."""
+CACHE = 8 << 20
+"""Bytes of data whose rows may be taken from anywhere without loss of time."""
 COPY_DENSE = 48 << 20
-"""The same for sparse rows that become dense by it."""
-PILOT = 32 << 20
+"""Bytes up to which sparse rows that become dense by it are all copied."""
+PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
 """What a pass takes per number of X, in multiply-adds of a matrix product: prices a Hessian in passes."""
@@ -53,6 +53,8 @@ class Run:
     method: Method
     rng: np.random.Generator
     report: Callable[[Epoch], None]
+    mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
+    """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """That of f's loss part."""
     history: list[Epoch] = field(default_factory=list)
@@ -107,7 +109,7 @@ class Run:
         L = self.smoothness + largest / plan.b + self.problem.penalty.curvature
         return STEP * self.method.gamma * plan.factor / (L or 1.0)
 
-    def full(self, whole: Problem, pilot: Problem, norms: Array, plan: Plan, mixed: bool) -> bool:
+    def full(self, whole: Problem, pilot: Problem, norms: Array, plan: Plan) -> bool:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
         step = self.step_size(pilot.weight * norms, plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
@@ -130,7 +132,7 @@ class Run:
             if self.hand_over_pays(norm, rate, pilot):
                 return False
             before, last = norm, self.x.copy()
-            index = (order.sequential if mixed else order.interleaved)(whole.n, plan.b, self.rng)
+            index = self.mix(whole.n, plan.b, self.rng)
             self.x = svrg_epoch(whole, self.x, anchor, index, step, self.averaging)
             self.passes += 1
 
@@ -151,7 +153,7 @@ class Run:
         d = self.problem.d + 1
         if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
             return 0
-        cheap = FLOPS * self.problem.n // (4 * d * self.problem.outputs)
+        cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
         return min(pilot.n, max(32 * d, cheap))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
@@ -174,18 +176,19 @@ class Run:
         return norm <= self.tol
 
 
+def stored(problem: Problem) -> int:
+    """Bytes of the rows."""
+    return int(problem.rows.nbytes) if not problem.sparse else 12 * int(problem.rows.nnz)
+
+
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where that is cheap."""
+    """How many rows are copied side by side: all of them where that makes sparse ones dense, or n is small."""
     n, d = problem.n, problem.d
-    if problem.sparse:
-        stored = problem.rows.nnz
-        dense = stored >= DENSE_FROM * n * d
-        size, limit = (8 * n * d, COPY_DENSE) if dense else (12 * stored, COPY)
-    else:
-        size, limit = problem.rows.nbytes, COPY
-    if size <= limit:
+    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
+    if n < 2048 or (dense and 8 * n * d <= COPY_DENSE):
         return n
-    return max(1, min(n // 4, PILOT * n // size))
+    size = 8 * n * d if dense else stored(problem)
+    return min(n // 2, max(1024, min(n // 8, PILOT * n // size))) if size > CACHE else n // 2
 
 
 def solve(
@@ -213,7 +216,11 @@ def solve(
     if plan is None:
         plan = method.schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem
-    converged = run.full(whole, pilot, norms, plan, size == n)
+    if size == n:
+        run.mix = order.sequential
+    elif stored(problem) <= CACHE:
+        run.mix = order.shuffled
+    converged = run.full(whole, pilot, norms, plan)
     if not converged and run.passes < run.budget:
         converged = run.hand_over(whole, pilot)
     if small(problem) and run.passes < run.budget:

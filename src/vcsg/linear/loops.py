@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.losses import loss_and_slopes, slopes
+from vcsg.linear.losses import LOGISTIC, logistic_block, loss_and_slopes, slopes
 from vcsg.linear.rows import add_rows, margins
 
 BLOCK = 64
@@ -25,18 +25,25 @@ def anchor(
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
     z = np.empty((BLOCK, x.shape[0]))
     index = np.empty(BLOCK, np.uint32)
+    power = np.empty((BLOCK, 2))
+    bits = power.view(np.int64)
     total = 0.0
     for start in range(lo, hi, BLOCK):
         size = min(BLOCK, hi - start)
         for i in range(size):
             index[i] = start + i
         margins(rows, index[:size], x, bias, z)
+        if code == LOGISTIC:
+            total += logistic_block(z, y, weight, index[:size], power, bits)
+        else:
+            for i in range(size):
+                r = index[i]
+                total += weight[r] * loss_and_slopes(code, scale, z[i], y[r])
+                for k in range(x.shape[0]):
+                    z[i, k] *= weight[r]
         for i in range(size):
-            r = index[i]
-            total += weight[r] * loss_and_slopes(code, scale, z[i], y[r])
             for k in range(x.shape[0]):
-                z[i, k] *= weight[r]
-                kept[r, k] = z[i, k]
+                kept[start + i, k] = z[i, k]
         add_rows(rows, index[:size], z, bias, g)
     return total
 

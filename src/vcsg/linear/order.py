@@ -1,8 +1,8 @@
 """In which order inner steps take rows: a matrix of row numbers, one line per mini-batch.
 
 Memory is read fast in order and slowly at random. Rows that were shuffled are taken `sequential`ly. Rows as the user
-gave them may be sorted, so `interleaved` mini-batches take theirs from evenly spaced places of the data, each of which
-is read in order.
+gave them may be sorted, so they are `shuffled` where they fit the cache, and otherwise `interleaved`: mini-batches take
+theirs from evenly spaced places of the data, each of which is read in order.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ def sequential(n: int, b: int, rng: np.random.Generator) -> Index:
     offset = int(rng.integers(n % b + 1))
     batches = np.arange(offset, offset + n // b * b, dtype=np.uint32).reshape(-1, b)
     return batches[rng.permutation(len(batches))]
+
+
+def shuffled(n: int, b: int, rng: np.random.Generator) -> Index:
+    """Mini-batches of b rows from anywhere: for data that fit the cache."""
+    b = min(b, n)
+    return rng.permutation(n)[: n // b * b].astype(np.uint32).reshape(-1, b)
 
 
 def interleaved(n: int, b: int, rng: np.random.Generator) -> Index:

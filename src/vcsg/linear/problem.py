@@ -117,7 +117,7 @@ class Problem:
         hi = self.n if hi is None else hi
         kept = np.empty((self.n, self.outputs))
         workers = max(1, min(self.threads, (hi - lo) // PER_THREAD))
-        bounds = np.linspace(lo, hi, workers + 1).astype(int).tolist()
+        bounds = [lo + (hi - lo) * i // workers for i in range(workers + 1)]
         gradients = np.zeros((workers, *self.shape))
         model = self.model
 
