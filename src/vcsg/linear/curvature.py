@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import linalg
 
@@ -10,7 +12,7 @@ from vcsg.linear.problem import Array, Problem
 
 SAMPLE = 256
 """The rows whose mean curvature is measured."""
-ITERATIONS = 5
+ITERATIONS = 4
 
 
 def mean_smoothness(problem: Problem) -> float:
@@ -32,28 +34,50 @@ def mean_smoothness(problem: Problem) -> float:
 
 
 def inverse_factors(problem: Problem, x: Array) -> Array:
-    """For every output an M with MMᵀ = H⁻¹, H the Hessian at x of this problem's f (its block of that output)."""
+    """For every output an M with MMᵀ ≈ H⁻¹, H the Hessian at x of this problem's f (its block of that output).
+
+    H is a sample's in any case, so single precision will do for it.
+    """
     rows, d = problem.rows, problem.d
-    dense = rows.toarray() if problem.sparse else np.asarray(rows, np.float64)
+    dense = rows.toarray() if problem.sparse else rows
     z = dense @ x[:, :-1].T + problem.bias * x[:, -1]
-    weight = problem.weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y)
+    weight = problem.weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y) / problem.n
     factors = np.empty((problem.outputs, d + 1, d + 1))
     for k in range(problem.outputs):
-        scaled = np.empty((problem.n, d + 1))
-        root = np.sqrt(weight[:, k] / problem.n)
-        np.multiply(dense, root[:, None], out=scaled[:, :-1])
-        scaled[:, -1] = problem.bias * root
-        hessian = scaled.T @ scaled
+        root = np.sqrt(weight[:, k])
+        hessian = _gram(dense, root, problem.bias, np.float32)
+        if not np.isfinite(hessian).all():
+            hessian = _gram(dense, root, problem.bias, np.float64)
         diagonal = hessian.reshape(-1)[:: d + 2]
         diagonal[:-1] += problem.penalty.curvature
-        # What no row and no penalty bends gets a curvature that is small against the rest.
-        diagonal += 1e-10 * max(float(diagonal.max()), 1e-300)
         if problem.bias == 0:
             diagonal[-1] = 1.0
-        factor = linalg.cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
-        inverse, _ = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        factors[k] = np.tril(inverse).T
+        # What no row and no penalty bends gets a curvature that is small against the rest.
+        diagonal += 1e-10 * max(float(diagonal.max()), 1e-300)
+        factors[k] = _inverse_root(hessian)
     return factors
+
+
+def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
+    """Σ root_i²·a_i a_iᵀ, the intercept's feature included."""
+    scaled = np.empty((dense.shape[0], dense.shape[1] + 1), dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.multiply(dense, root[:, None], out=scaled[:, :-1], casting="unsafe")
+        scaled[:, -1] = bias * root
+        return np.asarray(scaled.T @ scaled, np.float64)
+
+
+def _inverse_root(hessian: Array) -> Array:
+    """M with MMᵀ = H⁻¹; where rounding has left H indefinite, of an H with a larger diagonal."""
+    for relative in (2e-6, 1e-3, 1.0):
+        hessian.reshape(-1)[:: len(hessian) + 1] *= 1 + relative
+        try:
+            factor = linalg.cholesky(hessian, lower=True, check_finite=False)
+        except linalg.LinAlgError:
+            continue
+        inverse, _ = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
+        return np.asarray(np.tril(inverse).T)
+    return np.diag(np.diagonal(hessian) ** -0.5)
 
 
 def column_scales(problem: Problem) -> Array:

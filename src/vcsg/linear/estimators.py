@@ -23,8 +23,8 @@ from vcsg.linear.growing import solve
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import Epoch, Solution
 
-ONE_PASS = 2.0
-"""The passes of `partial_fit`: an anchor and the inner steps."""
+PARTIAL = 4.0
+"""The passes of `partial_fit` over its rows."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool
     tol: float
     max_iter: int
-    method: str
+    method: str | family.Method
     warm_start: bool
     random_state: Any
     n_jobs: int | None
@@ -57,6 +57,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _validate(self, X: Any, y: Any, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         """X and y as arrays. NaN and infinities show in f, at no cost: `_solve` looks for them when it meets one."""
+        if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
+            self.n_features_in_ = X.shape[1]
+            vars(self).pop("feature_names_in_", None)
+            return X, y
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
             ensure_all_finite=False, y_numeric=False, multi_output=False,
@@ -66,7 +70,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _solve(self, problem: Problem, start: Array, passes: float, tol: float) -> Solution:
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         report = self._print if self.verbose else lambda _: None
-        method = family.make(self.method)
+        method = self._method(tol)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 if method.name == "growing-svrg":
@@ -76,6 +80,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             fitting.explain_overflow(problem.rows, problem.y, error)
             raise
 
+    def _method(self, tol: float) -> family.Method:
+        """The method by name; one that has a target ε for ‖∇f‖² gets tol²."""
+        if isinstance(self.method, family.Method):
+            return self.method
+        targets = {"eps": tol**2} if self.method in ("vcsg", "scsg") and tol > 0 else {}
+        return family.make(self.method, **targets)
+
     def _print(self, epoch: Epoch) -> None:
         print(f"[{type(self).__name__}] {epoch}")
 
@@ -83,7 +94,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The attributes that tell of the fit, and a warning where it did not get there."""
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
-        self.solver_ = self.method
+        self.solver_ = self._method(tol).name
         if any(epoch.stage == "l-bfgs" for epoch in self.history_):
             self.solver_ += ", then l-bfgs"
         for solution in solutions:
@@ -111,6 +122,16 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             start[:, -1] = intercept
         return start
 
+    def _blend(self, before: Any, rows: int) -> Any:
+        """The mean over all rows seen by `partial_fit`: what few rows say is noisy, the mean is less so."""
+        seen = 0 if before is None else getattr(self, "rows_seen_", 0)
+        self.rows_seen_ = seen + rows
+        if seen:
+            share = rows / self.rows_seen_
+            self.coef_ = before[0] + share * (self.coef_ - before[0])
+            self.intercept_ = before[1] + share * (self.intercept_ - before[1])
+        return self
+
     def _margins(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
@@ -132,7 +153,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         class_weight: a dict of weights by class, or "balanced".
         tol: the fit ends when ‖∇f‖ ≤ tol, measured over all rows.
         max_iter: the most passes over the data.
-        method: a method of the family by name; "growing-svrg" hands over to L-BFGS where that is faster.
+        method: a method of the family, by name or as a `Method`; "growing-svrg" hands over to L-BFGS where that is
+            faster, and "vcsg" and "scsg" have tol² as their target ε.
         warm_start: begin at the solution of the last fit.
         random_state: of the order of the rows.
         n_jobs: threads for the passes over all rows; inner steps are sequential by nature.
@@ -158,7 +180,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        method: str = "growing-svrg",
+        method: str | family.Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -190,7 +212,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self._fit(X, y, classes, weight, warm, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
-        """One epoch of SVRG on these rows, from where the model is: an anchor, and a pass of inner steps.
+        """A few passes over these rows, from where the model is; the model is the mean of what each call found.
 
         Args:
             X: rows.
@@ -210,7 +232,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if strange.size:
             raise ValueError(f"y has the class {strange[0]!r}, which is not among the classes {known!r}")
         weight = fitting.row_weights(sample_weight, X)
-        return self._fit(X, y, known, weight, not first, ONE_PASS, 0.0)
+        before = None if first else (self.coef_, self.intercept_)
+        self._fit(X, y, known, weight, not first, PARTIAL, 0.0)
+        return self._blend(before, X.shape[0])
 
     def _fit(
         self, X: Any, y: Any, classes: Any, weight: Array, warm: bool, passes: float, tol: float
@@ -226,7 +250,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             targets, names = [np.searchsorted(classes, y).astype(np.float64)], "multinomial"
         else:
             names = self.loss
-            targets = [np.where(y == c, 1.0, -1.0) for c in (classes if several else classes[1:])]
+            targets = [_signs(y, c) for c in (classes if several else classes[1:])]
         outputs = len(start) // len(targets)
         solutions = []
         for k, target in enumerate(targets):
@@ -297,7 +321,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         fit_intercept: bool = True,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        method: str = "growing-svrg",
+        method: str | family.Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -322,9 +346,11 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return self._fit(X, y, sample_weight, True, self.warm_start, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
-        """One epoch of SVRG on these rows, from where the model is."""
+        """A few passes over these rows, from where the model is; the model is the mean of what each call found."""
         first = not hasattr(self, "coef_")
-        return self._fit(X, y, sample_weight, first, True, ONE_PASS, 0.0)
+        before = None if first else (self.coef_, self.intercept_)
+        self._fit(X, y, sample_weight, first, True, PARTIAL, 0.0)
+        return self._blend(before, len(X) if hasattr(X, "__len__") else X.shape[0])
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, warm: bool, passes: float, tol: float
@@ -346,6 +372,25 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The model's value for every row."""
         return self._margins(X)
+
+
+def _plain(X: Any, y: Any) -> bool:
+    """Whether X and y are what the compiled loops take as it is."""
+    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.dtype not in (np.float64, np.float32):
+        return False
+    return X.ndim == 2 and y.ndim == 1 and X.flags.c_contiguous and X.size > 0 and len(X) == len(y) and _number(y)
+
+
+def _number(y: npt.NDArray[Any]) -> bool:
+    return y.dtype.kind in "iubf"
+
+
+def _signs(y: npt.NDArray[Any], positive: Any) -> Array:
+    """1 where y is the positive class, −1 elsewhere."""
+    signs = (y == positive).astype(np.float64)
+    signs *= 2
+    signs -= 1
+    return signs
 
 
 def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:

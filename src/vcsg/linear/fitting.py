@@ -63,7 +63,7 @@ def row_weights(sample_weight: Any, X: Any) -> Array:
 def scaled(weight: Array) -> Array:
     total = float(weight.sum())
     if not total > 0:
-        raise ValueError("all sample weights are 0: give some row a weight above 0")
+        raise ValueError("all rows have the weight 0: give some row, or its class, a weight above 0")
     return weight * (weight.size / total)
 
 

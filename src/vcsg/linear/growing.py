@@ -36,6 +36,8 @@ PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
 """What a pass takes per number of X, in multiply-adds of a matrix product: prices a Hessian in passes."""
+SVRG_PASSES = 2.5
+"""What an epoch of SVRG on all rows takes: an anchor, and inner steps that read less evenly."""
 ROUGH = 40.0
 """Passes that L-BFGS is taken to need where it has no factor of the Hessian."""
 FACTOR = 2000
@@ -139,14 +141,14 @@ class Run:
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = 2 * left / rate if rate > 0 else math.inf
+        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 else math.inf
         size = self.hessian_rows(pilot)
         if not size:
             return svrg > ROUGH
         d = self.problem.d + 1
         gain = math.log(max(2.0, size / (2 * d)))
         setup = self.problem.outputs * size / self.problem.n * d / FLOPS
-        return svrg > setup + left / gain
+        return svrg > setup + math.ceil(left / gain)
 
     def hessian_rows(self, pilot: Problem) -> int:
         """How many rows the Hessian is made from; 0 for none."""
@@ -188,7 +190,7 @@ def copied_rows(problem: Problem) -> int:
     if n < 2048 or (dense and 8 * n * d <= COPY_DENSE):
         return n
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, max(1024, min(n // 8, PILOT * n // size))) if size > CACHE else n // 2
+    return min(n // 2, 4096 if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
 
 
 def solve(
