@@ -120,8 +120,6 @@ def loss_and_slopes(code: int, scale: float, z: Any, y: float) -> float:
     return top + math.log(total) - chosen
 
 
-
-
 @njit
 def logistic_block(z: Any, y: Any, weight: Any, index: Any, power: Any, bits: Any) -> float:
     """Σ w_i φ_i of the logistic loss over a block of rows, and z ← w_i φ'_i, in loops that vectorise.
