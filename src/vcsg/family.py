@@ -18,10 +18,10 @@ from vcsg.schedules import (
     Bounded,
     Given,
     Growing,
+    GrowingAnchor,
     NestedLoops,
     PaperBaseline,
     PowerLaw,
-    GrowingAnchor,
     Schedule,
     VarianceControlled,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 try:
     import numba
@@ -12,15 +12,19 @@ try:
 except ImportError as error:
     raise ImportError(f"vcsg.linear needs {error.name}: pip install 'vcsg[linear]'", name=error.name) from error
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """What sums need to be vectorised; NaN and infinity keep their meaning, for they must be noticed."""
 
 
 def njit(function: Function) -> Function:
-    return cast(Function, numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")(function))
+    """Compile on the first call with each kind of arguments, and keep the result on disk."""
+    compiled: Function = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")(function)
+    return compiled
 
 
 def inlined(function: Function) -> Function:
-    return cast(Function, numba.njit(fastmath=FAST, inline="always", error_model="numpy")(function))
+    """For small functions: part of the loop that calls them, so that it can be vectorised."""
+    compiled: Function = numba.njit(fastmath=FAST, inline="always", error_model="numpy")(function)
+    return compiled

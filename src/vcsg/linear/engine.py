@@ -22,7 +22,7 @@ from vcsg.linear.problem import Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.sampling import Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
-from vcsg.weights import Constant, Tested
+from vcsg.weights import Constant, Rule, Tested
 
 LOOK = 10
 """A method without anchors is looked at in every so many epochs."""
@@ -136,7 +136,7 @@ class Engine:
             pull, kept = np.zeros(problem.shape), np.zeros((problem.n, problem.outputs))
         self.x = constant_steps(problem, self.x, kept, pull, index, step, weights, average=False)
 
-    def both(self, rule: Constant | Tested, index: orders.Index, step: float) -> None:
+    def both(self, rule: Rule, index: orders.Index, step: float) -> None:
         test = TESTS[rule.test] if isinstance(rule, Tested) else paired.NO_TEST
         passed, failed = rule.choices[0], rule.choices[-1]
         terms = self.problem.penalty

@@ -43,6 +43,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     random_state: Any
     n_jobs: int | None
     verbose: int
+    coef_: npt.NDArray[Any]
+    intercept_: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -59,7 +61,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """X and y as arrays. NaN and infinities show in f, at no cost: `_solve` looks for them when it meets one."""
         if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
             self.n_features_in_ = X.shape[1]
-            vars(self).pop("feature_names_in_", None)
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
             return X, y
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
@@ -122,7 +125,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             start[:, -1] = intercept
         return start
 
-    def _blend(self, before: Any, rows: int) -> Any:
+    def _blend(self, before: Any, rows: int) -> None:
         """The mean over all rows seen by `partial_fit`: what few rows say is noisy, the mean is less so."""
         seen = 0 if before is None else getattr(self, "rows_seen_", 0)
         self.rows_seen_ = seen + rows
@@ -130,7 +133,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             share = rows / self.rows_seen_
             self.coef_ = before[0] + share * (self.coef_ - before[0])
             self.intercept_ = before[1] + share * (self.intercept_ - before[1])
-        return self
 
     def _margins(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
@@ -141,7 +143,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     """A linear classifier: minimises (1/n)Σ w_i φ(a_iᵀw + c, y_i) + alpha·P(w).
 
-    LogisticRegression(C=C) is LinearClassifier(alpha=1/(C·n)), n replaced by the sum of the weights where there are any.
+    LogisticRegression(C=C) is LinearClassifier(alpha=1/(C·n)), with the sum of the weights for n where there are any.
 
     Args:
         loss: "logistic" (multinomial for more than two classes), or "squared-hinge" (one against the rest).
@@ -234,7 +236,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         weight = fitting.row_weights(sample_weight, X)
         before = None if first else (self.coef_, self.intercept_)
         self._fit(X, y, known, weight, not first, PARTIAL, 0.0)
-        return self._blend(before, X.shape[0])
+        self._blend(before, X.shape[0])
+        return self
 
     def _fit(
         self, X: Any, y: Any, classes: Any, weight: Array, warm: bool, passes: float, tol: float
@@ -280,16 +283,16 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _has_probabilities(self) -> bool:
         return self.loss == "logistic"
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """The probability of every class; for the logistic loss."""
         margins = self.decision_function(X)
         both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
         return np.asarray(softmax(both, copy=True))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
-        return np.log(self.predict_proba(X))
+        return np.asarray(np.log(self.predict_proba(X)))
 
 
 class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
@@ -350,7 +353,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         first = not hasattr(self, "coef_")
         before = None if first else (self.coef_, self.intercept_)
         self._fit(X, y, sample_weight, first, True, PARTIAL, 0.0)
-        return self._blend(before, len(X) if hasattr(X, "__len__") else X.shape[0])
+        self._blend(before, X.shape[0] if hasattr(X, "shape") else len(X))
+        return self
 
     def _fit(
         self, X: Any, y: Any, sample_weight: Any, reset: bool, warm: bool, passes: float, tol: float
@@ -387,7 +391,7 @@ def _number(y: npt.NDArray[Any]) -> bool:
 
 def _signs(y: npt.NDArray[Any], positive: Any) -> Array:
     """1 where y is the positive class, −1 elsewhere."""
-    signs = (y == positive).astype(np.float64)
+    signs: Array = (y == positive).astype(np.float64)
     signs *= 2
     signs -= 1
     return signs

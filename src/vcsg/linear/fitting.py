@@ -31,7 +31,7 @@ def penalty(name: str | None, alpha: float, l1_ratio: float) -> Penalty:
 
 def number(name: str, value: Any, low: float, high: float, closed: bool = False, above: bool = False) -> None:
     """Raise unless `value` is a number from low to high (`above`: not low itself; `closed`: high itself too)."""
-    fits = isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high
+    fits = isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
     if not fits or (above and value == low) or (not closed and value == high):
         bounds = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if closed else " on, finite")
         raise ValueError(f"{name} = {value!r}: give a number {bounds}")

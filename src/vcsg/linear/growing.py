@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vcsg.family import Method
-from vcsg.linear import lbfgs, order
+from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
 from vcsg.linear.epoch import svrg_epoch
-from vcsg.linear.newton import polish, small
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
@@ -167,13 +166,14 @@ class Run:
             self.note("l-bfgs", whole.n, value, norm)
 
         budget = max(1.0, self.budget - self.passes)
-        assert self.known
-        self.x, norm, self.message = lbfgs.minimise(whole, sample, self.x, self.known, self.tol, budget, report)
+        known = self.known or whole.objective(self.x)
+        self.x, norm, self.message = lbfgs.minimise(whole, sample, self.x, known, self.tol, budget, report)
         return norm <= self.tol
 
-    def polish(self, whole: Problem) -> bool:
-        self.x, value, norm, passes = polish(whole, self.x)
+    def newton(self, whole: Problem, tol: float) -> bool:
+        self.x, value, norm, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
         self.passes += passes
+        self.known = None
         self.note("newton", whole.n, value, norm)
         return norm <= self.tol
 
@@ -223,10 +223,12 @@ def solve(
     elif stored(problem) <= CACHE:
         run.mix = order.shuffled
     converged = run.full(whole, pilot, norms, plan)
+    limit = newton.SOLVE if problem.outputs > 1 and not converged else newton.POLISH
+    if run.passes < run.budget and newton.work(problem) <= limit:
+        # What costs next to nothing is solved as far as rounding allows.
+        converged = run.newton(whole, 0.0 if newton.work(problem) <= newton.POLISH else tol)
     if not converged and run.passes < run.budget:
         converged = run.hand_over(whole, pilot)
-    if small(problem) and run.passes < run.budget:
-        converged = run.polish(whole) or converged
     if not converged and run.passes >= run.budget:
         run.message = f"{passes:g} passes are used up"
     return Solution(run.x, run.history, converged, run.message)

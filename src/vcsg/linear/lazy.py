@@ -1,9 +1,9 @@
-"""Inner steps on sparse rows at the cost of their non-zeros: a coordinate catches up when a row needs it.
+"""Inner steps on sparse rows at the cost of their non-zeros: a coordinate waits until a row needs it.
 
-Between two visits a coordinate of x feels only `pull` and the penalty, x ← rx − ηp with r = 1 − ηl2. So x = αc − βp with
-an α and a β that are the same for all coordinates and a c that does not change: nothing has to catch up (`scaled_inner`,
-for one output and the L2 penalty or none). With another penalty the steps that a coordinate missed are taken one after
-the other when it is needed, up to the first that changes nothing (`lazy_inner`).
+Between two visits a coordinate of x feels only `pull` and the penalty, x ← rx − ηp with r = 1 − ηl2. So x = αc − βp
+with an α and a β that are the same for all coordinates and a c that does not change: nothing has to catch up
+(`scaled_inner`, for one output and the L2 penalty or none). With another penalty the steps that a coordinate missed are
+taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from vcsg.linear.compiled import njit
 from vcsg.linear.loops import add_to, differences, penalty_slope, shrunk
 from vcsg.linear.rows import sparse_add, sparse_margins
-
 
 TINY = 1e-6
 """The α at which c is written anew, so that αc − βp does not cancel."""

@@ -7,6 +7,7 @@ near the identity and the first step is Newton's. Where d is too large for a fac
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +69,8 @@ def minimise(
     norm = float(np.linalg.norm(problem.stationarity(start, known[1])))
     f = Watched(problem, tol, budget, report, x=start, lowest=known[0], norm=norm)
     message = "‖∇f‖ ≤ tol"
-    try:
-        if problem.penalty.l1:
-            message = _search_split(f, start)
-        else:
-            message = _search(f, start, known, sample)
-    except Reached:
-        pass
+    with suppress(Reached):
+        message = _search_split(f, start) if problem.penalty.l1 else _search(f, start, known, sample)
     return f.x, f.norm, message
 
 

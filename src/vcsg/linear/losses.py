@@ -101,7 +101,7 @@ def slopes(code: int, scale: float, z: Any, y: float) -> None:
 
 
 @njit
-def loss_and_slopes(code: int, scale: float, z: Any, y: float) -> float:
+def loss_and_slopes(code: int, scale: float, z: Any, y: float) -> Any:
     """φ(z, y), and z ← φ'(z, y)."""
     if code != MULTINOMIAL:
         loss = value(code, scale, z[0], y)
@@ -121,7 +121,7 @@ def loss_and_slopes(code: int, scale: float, z: Any, y: float) -> float:
 
 
 @njit
-def logistic_block(z: Any, y: Any, weight: Any, index: Any, power: Any, bits: Any) -> float:
+def logistic_block(z: Any, y: Any, weight: Any, index: Any, power: Any, bits: Any) -> Any:
     """Σ w_i φ_i of the logistic loss over a block of rows, and z ← w_i φ'_i, in loops that vectorise.
 
     exp(−|t|) = 2^k·e^r with |r| ≤ ln 2/2: a polynomial, and k put into the exponent of `power`, which shares its memory

@@ -7,15 +7,18 @@ import numpy as np
 from vcsg.linear.losses import MULTINOMIAL, bends
 from vcsg.linear.problem import Array, Problem
 
-WORK = 2e6
-"""n times the square of the number of unknowns, at most."""
-STEPS = 8
+POLISH = 2e6
+"""n times the square of the number of unknowns up to which a solution is refined beyond tol."""
+SOLVE = 1e8
+"""The same up to which several outputs are solved by Newton's steps in place of L-BFGS, whose factor knows no pairs."""
+STEPS = 50
+HALVINGS = 30
 
 
-def small(problem: Problem) -> bool:
-    unknowns = problem.outputs * (problem.d + 1)
-    smooth = not problem.penalty.l1 and not problem.penalty.rational
-    return smooth and problem.loss.convex and problem.n * unknowns**2 <= WORK
+def work(problem: Problem) -> float:
+    """n times the square of the number of unknowns; infinite where there is no Hessian to solve with."""
+    smooth = problem.loss.convex and not problem.penalty.l1 and not problem.penalty.rational
+    return problem.n * (problem.outputs * (problem.d + 1.0)) ** 2 if smooth else np.inf
 
 
 def hessian(problem: Problem, x: Array) -> Array:
@@ -40,16 +43,23 @@ def hessian(problem: Problem, x: Array) -> Array:
     return blocks.reshape(K * D, K * D)
 
 
-def polish(problem: Problem, x: Array) -> tuple[Array, float, float, int]:
-    """(x, f, ‖∇f‖, passes) after Newton's steps, each of which lowered ‖∇f‖."""
+def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, float, float, int]:
+    """(x, f, ‖∇f‖, passes) after Newton's steps, halved until f falls, or where rounding hides that, ‖∇f‖."""
     value, gradient = problem.objective(x)
-    norm = float(np.linalg.norm(gradient))
-    for passes in range(1, STEPS + 1):
-        step = np.linalg.lstsq(hessian(problem, x), gradient.reshape(-1), rcond=1e-14)[0]
-        trial = x - step.reshape(x.shape)
-        new_value, new_gradient = problem.objective(trial)
-        new_norm = float(np.linalg.norm(new_gradient))
-        if not new_norm < norm or new_value > value + 1e-9 * abs(value):
-            break
+    norm, passes = float(np.linalg.norm(gradient)), 1
+    for _ in range(STEPS):
+        step = np.linalg.lstsq(hessian(problem, x), gradient.reshape(-1), rcond=1e-14)[0].reshape(x.shape)
+        for _ in range(HALVINGS):
+            trial = x - step
+            new_value, new_gradient = problem.objective(trial)
+            new_norm, passes = float(np.linalg.norm(new_gradient)), passes + 1
+            level = abs(new_value - value) <= 1e-12 * abs(value)
+            if (level and new_norm < norm) or (not level and new_value < value):
+                break
+            step /= 2
+        else:
+            return x, value, norm, passes
         x, value, gradient, norm = trial, new_value, new_gradient, new_norm
-    return x, value, norm, passes + 1
+        if norm <= tol or passes >= budget:
+            break
+    return x, value, norm, passes
