@@ -206,13 +206,13 @@ def fastest(way: Way, target: float) -> tuple[float, float] | None:
     return min(reached) if reached else None
 
 
-def compare(task: Task, repeats: int, limit: float) -> tuple[dict[str, Way], list[dict[str, Any]]]:
+def compare(task: Task, peers: list[str], repeats: int, limit: float) -> tuple[dict[str, Way], list[dict[str, Any]]]:
     own_ladder = tuple(math.sqrt(t) for t in TARGETS)
     ways = {"ours": descend(ours, task, own_ladder, math.inf)}
-    for name, solver in PEERS.items():
+    for name in peers:
         if not hopeless(name, task):
             try:
-                ways[name] = descend(solver, task, LADDER, limit)
+                ways[name] = descend(PEERS[name], task, LADDER, limit)
             except ImportError as error:
                 print(f"{name} left out: {error}", file=sys.stderr)
     rows = []
@@ -318,6 +318,7 @@ def plot(task: Task, ways: dict[str, Way], folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sets", default=",".join(SETS), help="which sets, by comma")
+    parser.add_argument("--peers", default=",".join(PEERS), help="which peers, by comma")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds beyond which a peer is not pressed further")
     parser.add_argument("--json", type=Path, help="where to write all figures")
@@ -340,7 +341,7 @@ def measure(options: argparse.Namespace) -> None:
         for lam in (1e-4, 1 / len(y)):
             task = Task(name, X, y, lam)
             timed(ours, task, 1e-2)  # what this kind of data still has to compile
-            ways, rows = compare(task, options.repeats, options.limit)
+            ways, rows = compare(task, options.peers.split(","), options.repeats, options.limit)
             figures.append({"ways": ways, "rows": rows})
             if options.json:
                 options.json.write_text(json.dumps(figures, indent=1))

@@ -25,7 +25,7 @@ ORDER = [
     "workloads",
 ]
 CORE = {"torch", "numpy", "vcsg"}
-EXTRAS = {"training": {"matplotlib", "rich"}, "linear": {"numba", "scipy", "sklearn"}}
+EXTRAS = {"training": {"matplotlib", "rich"}, "linear": {"numba", "scipy", "sklearn", "threadpoolctl"}}
 """Imported where they are used alone; test_training.py runs without them."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 

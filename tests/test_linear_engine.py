@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from linear_data import TORCH_LOSSES, autograd, make_problem
 from scipy import sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, engine, order, run
+from vcsg.linear import LOSSES, Penalty, Problem, engine, order, precompile, run
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.problem import variance
 from vcsg.weights import Weights
@@ -153,6 +155,22 @@ def test_a_sample_has_no_row_twice() -> None:
     for size in (1, 10, 99, 100):
         rows = order.sample(100, size, np.random.default_rng(0))
         assert len(set(rows.tolist())) == size
+
+
+@pytest.mark.parametrize("missing", ["numba", "scipy", "sklearn"])
+def test_a_missing_extra_is_named(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import vcsg; import vcsg.linear"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"vcsg.linear needs {missing}: pip install 'vcsg[linear]'" in done.stderr
+
+
+def test_the_library_itself_needs_none_of_them() -> None:
+    code = "import sys; sys.modules.update(numba=None, scipy=None, sklearn=None); import vcsg"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_precompiling_tells_its_time() -> None:
+    assert precompile() >= 0
 
 
 def test_what_the_engine_refuses() -> None:

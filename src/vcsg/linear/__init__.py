@@ -5,6 +5,7 @@ model = vcsg.linear.LinearClassifier(alpha=1e-4).fit(X, y)
 Needs numba, scipy and scikit-learn: pip install 'vcsg[linear]'.
 """
 
+import vcsg.linear.compiled  # noqa: F401  (first: it says what to install where something is missing)
 from vcsg.linear.engine import run
 from vcsg.linear.estimators import LinearClassifier, LinearRegressor
 from vcsg.linear.growing import solve

@@ -90,4 +90,6 @@ def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> 
 def make_problem(
     X: Any, y: Array, weight: Array, loss: str, scale: float, outputs: int, intercept: bool, terms: Penalty, jobs: int
 ) -> Problem:
+    if X.shape[0] >= 2**32:
+        raise ValueError(f"{X.shape[0]} rows: the compiled loops number them up to 2³² − 1; fit parts by partial_fit")
     return Problem(X, y, weight, LOSSES[loss], float(scale), outputs, 1.0 if intercept else 0.0, terms, jobs)

@@ -7,12 +7,13 @@ near the identity and the first step is Newton's. Where d is too large for a fac
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import optimize
+from threadpoolctl import threadpool_limits
 
 from vcsg.linear.curvature import column_scales, inverse_factors
 from vcsg.linear.problem import Array, Problem
@@ -81,7 +82,8 @@ def _search(f: Watched, start: Array, known: tuple[float, Array], sample: Proble
         forth: Callable[[Array], Array] = lambda u: scales * u  # noqa: E731
         back: Callable[[Array], Array] = forth
     else:
-        factors = inverse_factors(sample, start)
+        with blas_threads(sample):
+            factors = inverse_factors(sample, start)
         forth = lambda u: np.einsum("kij,kj->ki", factors, u)  # noqa: E731
         back = lambda g: np.einsum("kji,kj->ki", factors, g)  # noqa: E731
     # scipy's first step has length 1. In the unit below that is Newton's step where H is exact.
@@ -93,6 +95,12 @@ def _search(f: Watched, start: Array, known: tuple[float, Array], sample: Proble
         return (value - value0) / unit**2, back(gradient).reshape(-1) / unit
 
     return _lbfgs(scaled, np.zeros(start.size))
+
+
+def blas_threads(sample: Problem) -> AbstractContextManager[object]:
+    """As many threads for the Hessian as for the rows, where it is large enough for the setting to pay."""
+    large = sample.outputs * sample.n * sample.d**2 > 1e8
+    return threadpool_limits(sample.threads, "blas") if large else nullcontext()
 
 
 def _search_split(f: Watched, start: Array) -> str:
