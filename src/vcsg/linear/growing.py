@@ -79,26 +79,30 @@ class Run:
         gradient = anchor.gradient + part.penalty.gradient(self.x)
         norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
         self.note(stage, B, value, norm)
-        if not math.isfinite(norm + value):
+        if math.isfinite(norm + value):
+            self.known = value, gradient
+            return norm
+        if not self.x.any() or self.known is None:
             raise FloatingPointError(f"at an anchor of {B} rows f = {value} and ‖∇f‖ = {norm}")
-        self.known = value, gradient
-        return norm
+        return math.inf
 
     # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
         """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
+        B, first, plan, epoch, last = schedule.first(n), math.nan, None, 1, self.x
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
-            self.look(pilot, anchor, "growing", B)
+            if self.look(pilot, anchor, "growing", B) == math.inf:
+                self.x = last
+                return plan
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step = self.step_size(pilot.weight[:B] * norms[:B], plan)
+            step, last = self.step_size(pilot.weight[:B] * norms[:B], plan), self.x
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, self.averaging)
             self.passes += B / n
             B, epoch = max(plan.next_B, 2 * B), epoch + 1
@@ -124,8 +128,8 @@ class Run:
                 return True
             if not norm < 2 * before:  # diverged: back, with half the step
                 self.x, step, rate, norm = last.copy(), step / 2, 0.0, before
-                anchor = whole.anchor(self.x)
-                self.known = anchor.loss + whole.penalty.value(last), anchor.gradient + whole.penalty.gradient(last)
+                anchor, self.known = whole.anchor(last), whole.objective(last)
+                self.passes += 2
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
             if self.passes >= self.budget:

@@ -43,12 +43,19 @@ def hessian(problem: Problem, x: Array) -> Array:
     return blocks.reshape(K * D, K * D)
 
 
+def _solve(H: Array, gradient: Array) -> Array:
+    """H⁻¹∇f, of least norm where H is singular, in units in which H has the diagonal 1: features may be unscaled."""
+    diagonal = np.diagonal(H)
+    units = np.where(diagonal > 0, diagonal, 1.0) ** -0.5
+    return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
+
+
 def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, float, float, int]:
     """(x, f, ‖∇f‖, passes) after Newton's steps, halved until f falls, or where rounding hides that, ‖∇f‖."""
     value, gradient = problem.objective(x)
     norm, passes = float(np.linalg.norm(gradient)), 1
     for _ in range(STEPS):
-        step = np.linalg.lstsq(hessian(problem, x), gradient.reshape(-1), rcond=1e-14)[0].reshape(x.shape)
+        step = _solve(hessian(problem, x), gradient.reshape(-1)).reshape(x.shape)
         for _ in range(HALVINGS):
             trial = x - step
             new_value, new_gradient = problem.objective(trial)
