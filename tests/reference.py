@@ -21,6 +21,7 @@ WEIGHTS = {
     "paper-sgd": (0.5, 0, 0),
     "svrg": (1, -1, 1),
     "scsg": (1, -1, 1),
+    "growing-svrg": (1, -1, 1),
     "batching-svrg": (1, -1, 1),
     "paper-svrg": (0.5, -0.5, 0.5),
     "weighted-svrg": (1 - LAM, -LAM, LAM),
@@ -74,6 +75,14 @@ def vcsg_sizes(j: int, n: int, S: float, S1: float, options: dict) -> tuple[int,
     if term1 <= term2:
         return B, max(round(B**0.25), floor), 1 / 3, "first", B
     return B, max(1, floor), 1 / 3 / math.sqrt(B), "second", B
+
+
+def growing_sizes(j: int, n: int, ratio: float, options: dict) -> tuple[int, int, float, int]:
+    """(B_j, b_j, η_j·L, size of the next anchor) of growing SVRG."""
+    first, growth = options.get("B", 1024), options.get("growth", 4)
+    sizes = [first * growth**k * ratio for k in (j - 1, j)]
+    B, following = (n if s > n / 2 else max(math.ceil(s), min(first, n)) for s in sizes)
+    return B, min(options.get("b", 8), n), 1.0, following
 
 
 def vcsg_direction(regime: str, comparison: str, gx: np.ndarray, gy: np.ndarray, m: np.ndarray) -> np.ndarray:
@@ -134,6 +143,8 @@ def replay_anchored(problem, name: str, x: np.ndarray, L: float, log: Log, **opt
             S1 = S if S1 is None else S1
         if name == "vcsg":
             B, b, eta, regime, expected = vcsg_sizes(j, n, S, S1, options)
+        elif name == "growing-svrg":
+            B, b, eta, expected = growing_sizes(j, n, S / S1, options)
         else:
             B, b, eta = sizes(name, j, n, options)
             expected = sizes(name, j + 1, n, options)[0]

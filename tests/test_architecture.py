@@ -24,6 +24,7 @@ ORDER = [
     "optimizer",
     "presets",
     "training",
+    "linear",
     "workloads",
     "study",
     "cli",
@@ -32,6 +33,7 @@ ORDER = [
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
     "training": {"matplotlib", "rich"},
+    "linear": {"numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "cli.py": {"typer"},

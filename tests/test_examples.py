@@ -18,6 +18,7 @@ SEEN = {
     "own_dataset": "wrong",
     "resume": "the resumed run is identical",
     "linear_numpy": "spider",
+    "linear_models": "then l-bfgs",
 }
 """What each example prints, among the rest."""
 

@@ -25,6 +25,7 @@ METHODS = sorted(vcsg.methods())
 # second regime.
 OPTIONS: dict[str, dict[str, Any]] = {
     "sgd": {"b": 2},
+    "growing-svrg": {"b": 2},
     "storm": {"b": 2},
     "alpha-svrg": {"b": 2, "epochs": 2},
     "vcsg": {"eps": 1e-12},
@@ -43,6 +44,7 @@ CASES += [
     ("svrg", {"b": 3}),
     ("scsg", {"b": 3}),
     ("batching-svrg", {"B": 20, "b": 2}),
+    ("growing-svrg", {"B": 8, "growth": 2.0, "b": 3}),
     ("biased-svrg", {"B": 33}),
 ]
 

@@ -18,6 +18,7 @@ from vcsg.schedules import (
     Bounded,
     Given,
     Growing,
+    GrowingAnchor,
     NestedLoops,
     PaperBaseline,
     PowerLaw,
@@ -145,6 +146,24 @@ def svrg(b: int = 1) -> Method:
     """
     schedule = PowerLaw(Given(), _size("b", b), alpha=2 / 3)
     return Method("svrg", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed")
+
+
+@register
+def growing_svrg(B: int = 1024, growth: float = 4.0, b: int = 8) -> Method:
+    """SVRG whose anchor grows: B_j = B·growth^{j−1}·S*/S*_1, at most n, η = 1/L, ⌈B_j/b⌉ steps per anchor.
+
+    Early epochs need no exact ∇f and cost little; the last ones are SVRG with anchors of all n. The growing batches are
+    those of Babanezhad et al. 2015. The step is that of linear models, where L bounds every f_i.
+
+    Args:
+        B: the first anchor; n where n is smaller.
+        growth: the factor, above 1.
+        b: the mini-batch size.
+    """
+    if not 1 < growth < math.inf:
+        raise ValueError(f"growth = {growth!r}: give a finite number above 1")
+    schedule = GrowingAnchor(_anchor_floor(B), float(growth), _size("b", b))
+    return Method("growing-svrg", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", gamma=1)
 
 
 @register

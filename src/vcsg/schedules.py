@@ -198,6 +198,32 @@ class VarianceControlled:
 
 
 @dataclass(frozen=True)
+class GrowingAnchor:
+    """B_j = B_1·growth^{j−1}·S*/S*_1 within [B_1, n], b given, a constant step.
+
+    The anchor's mean has the error S*/B. Each epoch is to lower it by the factor `growth`; where the variance S* falls
+    by itself, B need not grow for it. An anchor of more than half the samples takes them all.
+    """
+
+    first_B: int = 1024
+    growth: float = 4.0
+    b: int = 8
+
+    def first(self, n: int) -> int:
+        return min(self.first_B, n)
+
+    def __call__(self, facts: Facts) -> Plan:
+        ratio = facts.variance / facts.first_variance if facts.first_variance > 0 else 1.0
+        B, next_B = (self._at(facts.epoch + ahead, facts.n, ratio) for ahead in (0, 1))
+        return Plan(B=B, b=min(self.b, facts.n), factor=1.0, next_B=next_B)
+
+    def _at(self, epoch: int, n: int, ratio: float) -> int:
+        # Beyond 2^1000 the power has no float, and B is n long before.
+        size = self.first_B * self.growth ** min(epoch - 1, 500 / math.log2(self.growth)) * ratio
+        return n if size > n / 2 else clamped(size, self.first_B, n)
+
+
+@dataclass(frozen=True)
 class NestedLoops:
     """SNVRG's loops and batches (Zhou et al. 2018): K = ⌊log₂ log₂ n⌋ levels below the full anchor.
 

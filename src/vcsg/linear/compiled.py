@@ -1,0 +1,30 @@
+"""numba, set up once: compiled to disk, without the interpreter's lock, with the freedom to reorder sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import numba
+    import scipy  # noqa: F401
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"vcsg.linear needs {error.name}: pip install 'vcsg[linear]'", name=error.name) from error
+
+Function = Callable[..., Any]
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+"""What sums need to be vectorised; NaN and infinity keep their meaning, for they must be noticed."""
+
+
+def njit(function: Function) -> Function:
+    """Compile on the first call with each kind of arguments, and keep the result on disk."""
+    compiled: Function = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")(function)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """For small functions: part of the loop that calls them, so that it can be vectorised."""
+    compiled: Function = numba.njit(fastmath=FAST, inline="always", error_model="numpy")(function)
+    return compiled

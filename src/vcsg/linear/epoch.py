@@ -1,0 +1,47 @@
+"""One epoch's inner loop on given rows: picks the compiled loop, and what the epoch returns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcsg.linear.lazy import lazy_inner, scaled_inner
+from vcsg.linear.loops import inner
+from vcsg.linear.order import Index
+from vcsg.linear.problem import Anchor, Array, Problem
+from vcsg.weights import Weights
+
+SNAPSHOTS = 32
+"""How many points of a lazy loop enter its mean: for each, all coordinates have to catch up."""
+
+
+def lazy(problem: Problem, b: int) -> bool:
+    """Whether a mini-batch touches so few coordinates that the others had better wait."""
+    return problem.sparse and 4 * b * problem.rows.nnz < problem.n * problem.d
+
+
+def constant_steps(
+    problem: Problem, x: Array, kept: Array, pull: Array, index: Index, step: float, weights: Weights, average: bool
+) -> Array:
+    """x after the steps of `index`, or with `average` the mean over their second half; x itself is used up."""
+    penalty, steps = problem.penalty, len(index)
+    total = np.zeros(problem.shape)
+    tail = steps // 2 if average else steps
+    weight = step, float(weights.now), float(weights.anchor)
+    if lazy(problem, index.shape[1]):
+        parts, *model = problem.model
+        state = *parts, *model, x, kept, pull, index, *weight
+        every = max(1, (steps - tail) // SNAPSHOTS)
+        if problem.outputs == 1 and not penalty.l1 and not penalty.rational and step * weights.now * penalty.l2 < 0.5:
+            taken = scaled_inner(*state, penalty.l2, total, tail, every)
+        else:
+            taken = lazy_inner(*state, penalty.l1, penalty.l2, penalty.rational, total, tail, every)
+    else:
+        terms = penalty.l1, penalty.l2, penalty.rational
+        inner(*problem.model, x, kept, pull, index, *weight, *terms, total, tail)
+        taken = steps - tail
+    return total / taken if taken else x
+
+
+def svrg_epoch(problem: Problem, x: Array, anchor: Anchor, index: Index, step: float, average: bool) -> Array:
+    """Where SVRG, v = ∇f_I(x) − ∇f_I(y) + ∇f(y), gets from y = x."""
+    return constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), average)

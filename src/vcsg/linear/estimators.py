@@ -1,0 +1,409 @@
+"""`LinearClassifier` and `LinearRegressor`: linear models with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.extmath import safe_sparse_dot, softmax
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from vcsg import family
+from vcsg.linear import fitting
+from vcsg.linear.engine import run
+from vcsg.linear.growing import solve
+from vcsg.linear.problem import Array, Penalty, Problem
+from vcsg.linear.solution import Epoch, Solution
+
+PARTIAL = 4.0
+"""The passes of `partial_fit` over its rows."""
+
+
+class LinearModel(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor have in common: options, checks, and the way to a solution."""
+
+    loss: str
+    losses: tuple[str, ...]
+    penalty: str | None
+    alpha: float
+    l1_ratio: float
+    fit_intercept: bool
+    tol: float
+    max_iter: int
+    method: str | family.Method
+    warm_start: bool
+    random_state: Any
+    n_jobs: int | None
+    verbose: int
+    coef_: npt.NDArray[Any]
+    intercept_: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_options(self) -> None:
+        if self.loss not in self.losses:
+            raise ValueError(f"loss = {self.loss!r}: choose one of {', '.join(map(repr, self.losses))}")
+        fitting.number("tol", self.tol, 0, math.inf)
+        fitting.whole("max_iter", self.max_iter, 1)
+
+    def _validate(self, X: Any, y: Any, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
+        """X and y as arrays. NaN and infinities show in f, at no cost: `_solve` looks for them when it meets one."""
+        if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
+            self.n_features_in_ = X.shape[1]
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            return X, y
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
+            ensure_all_finite=False, y_numeric=False, multi_output=False,
+        )  # fmt: skip
+        return fitting.canonical(X), y
+
+    def _solve(self, problem: Problem, start: Array, passes: float, tol: float) -> Solution:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        report = self._print if self.verbose else lambda _: None
+        method = self._method(tol)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                if method.name == "growing-svrg":
+                    return solve(problem, start, method, tol, passes, seed, report)
+                return run(problem, start, method, tol, passes, seed, report=report)
+        except FloatingPointError as error:
+            fitting.explain_overflow(problem.rows, problem.y, error)
+            raise
+
+    def _method(self, tol: float) -> family.Method:
+        """The method by name; one that has a target ε for ‖∇f‖² gets tol²."""
+        if isinstance(self.method, family.Method):
+            return self.method
+        targets = {"eps": tol**2} if self.method in ("vcsg", "scsg") and tol > 0 else {}
+        return family.make(self.method, **targets)
+
+    def _print(self, epoch: Epoch) -> None:
+        print(f"[{type(self).__name__}] {epoch}")
+
+    def _conclude(self, solutions: list[Solution], tol: float, warn: bool) -> None:
+        """The attributes that tell of the fit, and a warning where it did not get there."""
+        self.history_ = [epoch for solution in solutions for epoch in solution.history]
+        self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
+        self.solver_ = self._method(tol).name
+        if any(epoch.stage == "l-bfgs" for epoch in self.history_):
+            self.solver_ += ", then l-bfgs"
+        for solution in solutions:
+            if warn and not solution.converged:
+                norm = solution.history[-1].gradient_norm
+                warnings.warn(
+                    f"‖∇f‖ = {norm:.3g} is above tol = {tol:g} ({solution.message}): give a larger tol or max_iter, "
+                    "scale the features (StandardScaler), or raise alpha",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
+
+    def _start(self, shape: tuple[int, int], warm: bool) -> Array:
+        if not (warm and hasattr(self, "coef_")):
+            return np.zeros(shape)
+        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        if coef.shape != (shape[0], shape[1] - 1):
+            raise ValueError(
+                f"warm start from coef_ of shape {coef.shape}, and the data ask for {(shape[0], shape[1] - 1)}: "
+                "fit a new estimator, or set warm_start=False"
+            )
+        start = np.zeros(shape)
+        start[:, :-1] = coef
+        if self.fit_intercept:
+            start[:, -1] = intercept
+        return start
+
+    def _blend(self, before: Any, rows: int) -> None:
+        """The mean over all rows seen by `partial_fit`: what few rows say is noisy, the mean is less so."""
+        seen = 0 if before is None else getattr(self, "rows_seen_", 0)
+        self.rows_seen_ = seen + rows
+        if seen:
+            share = rows / self.rows_seen_
+            self.coef_ = before[0] + share * (self.coef_ - before[0])
+            self.intercept_ = before[1] + share * (self.intercept_ - before[1])
+
+    def _margins(self, X: Any) -> npt.NDArray[Any]:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return np.asarray(safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_)
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """A linear classifier: minimises (1/n)Σ w_i φ(a_iᵀw + c, y_i) + alpha·P(w).
+
+    LogisticRegression(C=C) is LinearClassifier(alpha=1/(C·n)), with the sum of the weights for n where there are any.
+
+    Args:
+        loss: "logistic" (multinomial for more than two classes), or "squared-hinge" (one against the rest).
+        penalty: P: "l2" is ‖w‖²/2, "l1" ‖w‖₁, "elasticnet" l1_ratio·‖w‖₁ + (1 − l1_ratio)·‖w‖²/2, "rational" the
+            non-convex Σw²/(1 + w²), None nothing. The intercept has no penalty.
+        alpha: the weight of the penalty.
+        l1_ratio: for "elasticnet".
+        fit_intercept: whether there is an intercept c.
+        class_weight: a dict of weights by class, or "balanced".
+        tol: the fit ends when ‖∇f‖ ≤ tol, measured over all rows.
+        max_iter: the most passes over the data.
+        method: a method of the family, by name or as a `Method`; "growing-svrg" hands over to L-BFGS where that is
+            faster, and "vcsg" and "scsg" have tol² as their target ε.
+        warm_start: begin at the solution of the last fit.
+        random_state: of the order of the rows.
+        n_jobs: threads for the passes over all rows; inner steps are sequential by nature.
+        verbose: 1 prints every epoch.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as everywhere in scikit-learn.
+        n_iter_: the passes over the data that the fit took.
+        history_: an `Epoch` for every anchor: rows, f, ‖∇f‖, passes, seconds.
+        solver_: the method, and whether L-BFGS took over.
+    """
+
+    losses = ("logistic", "squared-hinge")
+
+    def __init__(
+        self,
+        loss: str = "logistic",
+        *,
+        penalty: str | None = "l2",
+        alpha: float = 1e-4,
+        l1_ratio: float = 0.15,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        method: str | family.Method = "growing-svrg",
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.method = method
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
+        """Fit the model to rows X with classes y."""
+        self._check_options()
+        X, y = self._validate(X, y, reset=True)
+        classes = _classes(y)
+        if len(classes) < 2:
+            raise ValueError(f"y has one class alone ({classes[0]!r}): a classifier needs at least two classes")
+        weight = fitting.row_weights(sample_weight, X)
+        warm = self.warm_start and hasattr(self, "classes_") and np.array_equal(classes, self.classes_)
+        return self._fit(X, y, classes, weight, warm, float(self.max_iter), self.tol)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
+        """A few passes over these rows, from where the model is; the model is the mean of what each call found.
+
+        Args:
+            X: rows.
+            y: their classes.
+            classes: all classes there will be; needed in the first call.
+            sample_weight: weights of the rows.
+        """
+        self._check_options()
+        first = not hasattr(self, "classes_")
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit")
+        X, y = self._validate(X, y, reset=first)
+        known = np.unique(classes) if first else self.classes_
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(f"classes = {classes!r} differ from those of the first call, {known!r}")
+        strange = np.setdiff1d(y, known)
+        if strange.size:
+            raise ValueError(f"y has the class {strange[0]!r}, which is not among the classes {known!r}")
+        weight = fitting.row_weights(sample_weight, X)
+        before = None if first else (self.coef_, self.intercept_)
+        self._fit(X, y, known, weight, not first, PARTIAL, 0.0)
+        self._blend(before, X.shape[0])
+        return self
+
+    def _fit(
+        self, X: Any, y: Any, classes: Any, weight: Array, warm: bool, passes: float, tol: float
+    ) -> LinearClassifier:
+        terms = fitting.penalty(self.penalty, self.alpha, self.l1_ratio)
+        jobs = fitting.threads(self.n_jobs)
+        if self.class_weight is not None:
+            by_class = compute_class_weight(self.class_weight, classes=classes, y=y)
+            weight = fitting.scaled(weight * by_class[np.searchsorted(classes, y)])
+        several = len(classes) > 2
+        start = self._start((len(classes) if several else 1, X.shape[1] + 1), warm)
+        if several and self.loss == "logistic":
+            targets, names = [np.searchsorted(classes, y).astype(np.float64)], "multinomial"
+        else:
+            names = self.loss
+            targets = [_signs(y, c) for c in (classes if several else classes[1:])]
+        outputs = len(start) // len(targets)
+        solutions = []
+        for k, target in enumerate(targets):
+            problem = fitting.make_problem(X, target, weight, names, 1.0, outputs, self.fit_intercept, terms, jobs)
+            solutions.append(self._solve(problem, start[k * outputs : (k + 1) * outputs], passes, tol))
+        x = np.concatenate([solution.x for solution in solutions])
+        if names == "multinomial":  # the same added to all classes changes nothing: of all solutions, the one about 0
+            free = slice(None) if terms == Penalty() else slice(-1, None)
+            x[:, free] -= x[:, free].mean(axis=0)
+        self.classes_ = classes
+        self.coef_ = np.ascontiguousarray(x[:, :-1])
+        self.intercept_ = x[:, -1].copy()
+        self._conclude(solutions, tol, warn=tol > 0)
+        return self
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        """The margins: one per row for two classes, one per row and class for more."""
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most likely class of every row."""
+        margins = self.decision_function(X)
+        chosen = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+    def _has_probabilities(self) -> bool:
+        return self.loss == "logistic"
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
+        """The probability of every class; for the logistic loss."""
+        margins = self.decision_function(X)
+        both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
+        return np.asarray(softmax(both, copy=True))
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
+        return np.asarray(np.log(self.predict_proba(X)))
+
+
+class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """A linear regression: minimises (1/n)Σ w_i φ(a_iᵀw + c − y_i) + alpha·P(w).
+
+    Ridge(alpha=A) is LinearRegressor(alpha=A/n), Lasso(alpha=A) is LinearRegressor(penalty="l1", alpha=A).
+
+    Args:
+        loss: "squared", "huber", or the non-convex "geman-mcclure" and "welsch", which are bounded: outliers lose all
+            influence.
+        scale: σ of the last three: residuals beyond it count as large.
+        penalty, alpha, l1_ratio, fit_intercept, tol, max_iter, method, warm_start, random_state, n_jobs, verbose: as
+            for `LinearClassifier`.
+
+    Attributes:
+        coef_, intercept_, n_features_in_, n_iter_, history_, solver_: as for `LinearClassifier`.
+    """
+
+    losses = ("squared", "huber", "geman-mcclure", "welsch")
+
+    def __init__(
+        self,
+        loss: str = "squared",
+        *,
+        scale: float = 1.35,
+        penalty: str | None = "l2",
+        alpha: float = 1e-4,
+        l1_ratio: float = 0.15,
+        fit_intercept: bool = True,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        method: str | family.Method = "growing-svrg",
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.scale = scale
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.method = method
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+        """Fit the model to rows X with targets y."""
+        return self._fit(X, y, sample_weight, True, self.warm_start, float(self.max_iter), self.tol)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+        """A few passes over these rows, from where the model is; the model is the mean of what each call found."""
+        first = not hasattr(self, "coef_")
+        before = None if first else (self.coef_, self.intercept_)
+        self._fit(X, y, sample_weight, first, True, PARTIAL, 0.0)
+        self._blend(before, X.shape[0] if hasattr(X, "shape") else len(X))
+        return self
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool, warm: bool, passes: float, tol: float
+    ) -> LinearRegressor:
+        self._check_options()
+        fitting.number("scale", self.scale, 0, math.inf, above=True)
+        terms = fitting.penalty(self.penalty, self.alpha, self.l1_ratio)
+        X, y = self._validate(X, y, reset=reset)
+        target = np.ascontiguousarray(y, np.float64)
+        weight = fitting.row_weights(sample_weight, X)
+        jobs = fitting.threads(self.n_jobs)
+        problem = fitting.make_problem(X, target, weight, self.loss, self.scale, 1, self.fit_intercept, terms, jobs)
+        solution = self._solve(problem, self._start(problem.shape, warm), passes, tol)
+        self.coef_ = solution.x[0, :-1].copy()
+        self.intercept_ = float(solution.x[0, -1])
+        self._conclude([solution], tol, warn=tol > 0)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The model's value for every row."""
+        return self._margins(X)
+
+
+def _plain(X: Any, y: Any) -> bool:
+    """Whether X and y are what the compiled loops take as it is."""
+    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.dtype not in (np.float64, np.float32):
+        return False
+    return X.ndim == 2 and y.ndim == 1 and X.flags.c_contiguous and X.size > 0 and len(X) == len(y) and _number(y)
+
+
+def _number(y: npt.NDArray[Any]) -> bool:
+    return y.dtype.kind in "iubf"
+
+
+def _signs(y: npt.NDArray[Any], positive: Any) -> Array:
+    """1 where y is the positive class, −1 elsewhere."""
+    signs: Array = (y == positive).astype(np.float64)
+    signs *= 2
+    signs -= 1
+    return signs
+
+
+def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The sorted classes; whole numbers are classes without a closer look, which takes long for many rows."""
+    y = column_or_1d(y, warn=True)
+    if y.dtype.kind not in "iub":
+        check_classification_targets(y)
+    elif y.size:
+        ends = np.unique([y.min(), y.max()])
+        if ((y == ends[0]) | (y == ends[-1])).all():
+            return ends.astype(y.dtype)
+    return np.unique(y)

@@ -1,0 +1,95 @@
+"""From a user's data and options to a `Problem`: what classifier and regressor share."""
+
+from __future__ import annotations
+
+import math
+import os
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight, assert_all_finite
+
+from vcsg.linear.losses import LOSSES
+from vcsg.linear.problem import Array, Penalty, Problem
+
+PENALTIES = ("l2", "l1", "elasticnet", "rational", None)
+
+
+def penalty(name: str | None, alpha: float, l1_ratio: float) -> Penalty:
+    """alpha times ‖w‖²/2, ‖w‖₁, a mean of the two weighted by l1_ratio, Σw²/(1 + w²), or nothing."""
+    if name not in PENALTIES:
+        raise ValueError(f"penalty = {name!r}: choose one of {', '.join(map(repr, PENALTIES))}")
+    number("alpha", alpha, 0, math.inf)
+    number("l1_ratio", l1_ratio, 0, 1, closed=True)
+    if name == "elasticnet":
+        return Penalty(l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio))
+    return Penalty(**{name: float(alpha)}) if name else Penalty()
+
+
+def number(name: str, value: Any, low: float, high: float, closed: bool = False, above: bool = False) -> None:
+    """Raise unless `value` is a number from low to high (`above`: not low itself; `closed`: high itself too)."""
+    fits = isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+    if not fits or (above and value == low) or (not closed and value == high):
+        bounds = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if closed else " on, finite")
+        raise ValueError(f"{name} = {value!r}: give a number {bounds}")
+
+
+def whole(name: str, value: Any, low: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise ValueError(f"{name} = {value!r}: give a whole number, at least {low}")
+
+
+def threads(n_jobs: int | None) -> int:
+    """None is one thread, −1 all processors that this process may use, −2 all but one."""
+    if n_jobs is None:
+        return 1
+    if not isinstance(n_jobs, Integral) or n_jobs == 0:
+        raise ValueError(f"n_jobs = {n_jobs!r}: give a number of threads, or −1 for all")
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(n_jobs) if n_jobs > 0 else max(1, available + 1 + int(n_jobs))
+
+
+def row_weights(sample_weight: Any, X: Any) -> Array:
+    """Of mean 1, so that f is a weighted mean."""
+    if sample_weight is None:
+        return np.ones(X.shape[0])
+    weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+    return scaled(weight)
+
+
+def scaled(weight: Array) -> Array:
+    total = float(weight.sum())
+    if not total > 0:
+        raise ValueError("all rows have the weight 0: give some row, or its class, a weight above 0")
+    return weight * (weight.size / total)
+
+
+def canonical(X: Any) -> Any:
+    """Sparse rows without repeated entries; the user's matrix stays as it is."""
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> None:
+    """Why f is not finite: an entry of the data, or else their size."""
+    for name, values in (("X", X), ("y", y)):
+        data = values.data if sparse.issparse(values) else values
+        if np.asarray(data).dtype.kind == "f":
+            assert_all_finite(data, input_name=name)
+    raise ValueError(
+        f"the data are finite, but too large: {error}; scale the features, as "
+        "sklearn.preprocessing.StandardScaler or MaxAbsScaler do"
+    ) from error
+
+
+def make_problem(
+    X: Any, y: Array, weight: Array, loss: str, scale: float, outputs: int, intercept: bool, terms: Penalty, jobs: int
+) -> Problem:
+    if X.shape[0] >= 2**32:
+        raise ValueError(f"{X.shape[0]} rows: the compiled loops number them up to 2³² − 1; fit parts by partial_fit")
+    return Problem(X, y, weight, LOSSES[loss], float(scale), outputs, 1.0 if intercept else 0.0, terms, jobs)

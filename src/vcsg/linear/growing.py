@@ -1,0 +1,247 @@
+"""The default solver: growing SVRG on rows copied side by side, then on all of them, then L-BFGS where that is faster.
+
+A first anchor of a thousand rows or so gets far for a thousandth of the price, so anchors grow as the method's schedule
+says. While they are small, their rows are read from a shuffled copy that fits a cache; once all n rows are asked for,
+the data are read in place, in an order that mixes them (`order.py`). An epoch returns the mean of its later points:
+constant steps leave a noise about the minimum that the mean has not. f's gradient at the anchor, exact when it has all
+rows, ends the run, and its rate says when L-BFGS would be there sooner.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vcsg.family import Method
+from vcsg.linear import lbfgs, newton, order
+from vcsg.linear.curvature import mean_smoothness
+from vcsg.linear.epoch import svrg_epoch
+from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
+from vcsg.linear.solution import Epoch, Solution
+from vcsg.schedules import Facts, Plan
+from vcsg.weights import Constant, Weights
+
+STEP = 1.5
+"""η in units of γ over the expected smoothness of a mini-batch."""
+CACHE = 8 << 20
+"""Bytes of data whose rows may be taken from anywhere without loss of time."""
+COPY_DENSE = 48 << 20
+"""Bytes up to which sparse rows that become dense by it are all copied."""
+PILOT = 20 << 20
+"""Bytes of the copied rows otherwise, at most."""
+FLOPS = 20
+"""What a pass takes per number of X, in multiply-adds of a matrix product: prices a Hessian in passes."""
+SVRG_PASSES = 2.5
+"""What an epoch of SVRG on all rows takes: an anchor, and inner steps that read less evenly."""
+ROUGH = 40.0
+"""Passes that L-BFGS is taken to need where it has no factor of the Hessian."""
+FACTOR = 2000
+"""The largest d for which a Hessian is factored."""
+
+
+@dataclass
+class Run:
+    """One call of `solve`."""
+
+    problem: Problem
+    x: Array
+    tol: float
+    budget: float
+    method: Method
+    rng: np.random.Generator
+    report: Callable[[Epoch], None]
+    mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
+    """The order in which an epoch on all rows takes them."""
+    smoothness: float = 0.0
+    """That of f's loss part."""
+    history: list[Epoch] = field(default_factory=list)
+    passes: float = 0.0
+    began: float = field(default_factory=time.perf_counter)
+    message: str = ""
+    averaging: bool = True
+    known: tuple[float, Array] | None = None
+    """f and the gradient of its smooth part at x, over all rows."""
+
+    # --- what is written down
+
+    def note(self, stage: str, rows: int, objective: float, norm: float) -> None:
+        entry = Epoch(stage, rows, objective, norm, self.passes, time.perf_counter() - self.began)
+        self.history.append(entry)
+        self.report(entry)
+
+    def look(self, part: Problem, anchor: Anchor, stage: str, B: int) -> float:
+        """Write down an anchor of B rows; ‖∇f‖ over them."""
+        value = anchor.loss + part.penalty.value(self.x)
+        gradient = anchor.gradient + part.penalty.gradient(self.x)
+        norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
+        self.note(stage, B, value, norm)
+        if math.isfinite(norm + value):
+            self.known = value, gradient
+            return norm
+        if not self.x.any() or self.known is None:
+            raise FloatingPointError(f"at an anchor of {B} rows f = {value} and ‖∇f‖ = {norm}")
+        return math.inf
+
+    # --- stages
+
+    def grow(self, pilot: Problem, norms: Array) -> Plan | None:
+        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
+        schedule, n = self.method.schedule, self.problem.n
+        B, first, plan, epoch, last = schedule.first(n), math.nan, None, 1, self.x
+        while B <= min(pilot.n, n - 1) and self.passes < self.budget:
+            anchor = pilot.anchor(self.x, 0, B)
+            self.passes += B / n
+            if self.look(pilot, anchor, "growing", B) == math.inf:
+                self.x = last
+                return plan
+            spread = variance(anchor, norms[:B], n)
+            first = spread if math.isnan(first) else first
+            plan = self.method.schedule(Facts(epoch, n, spread, first))
+            index = order.sequential(B, plan.b, self.rng)
+            step, last = self.step_size(pilot.weight[:B] * norms[:B], plan), self.x
+            self.x = svrg_epoch(pilot, self.x, anchor, index, step, self.averaging)
+            self.passes += B / n
+            B, epoch = max(plan.next_B, 2 * B), epoch + 1
+        return plan
+
+    def step_size(self, squares: Array, plan: Plan) -> float:
+        """η by the expected smoothness of a mini-batch, L_f + L_max/b to leading order (Gower et al. 2019)."""
+        largest = self.problem.loss.curvature * float(squares.max())
+        L = self.smoothness + largest / plan.b + self.problem.penalty.curvature
+        return STEP * self.method.gamma * plan.factor / (L or 1.0)
+
+    def full(self, whole: Problem, pilot: Problem, norms: Array, plan: Plan) -> bool:
+        """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
+        step = self.step_size(pilot.weight * norms, plan)
+        rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
+        before, last = math.inf, self.x
+        while True:
+            anchor = whole.anchor(self.x)
+            self.passes += 1
+            norm = self.look(whole, anchor, "full", whole.n)
+            if norm <= self.tol:
+                self.message = "‖∇f‖ ≤ tol"
+                return True
+            if not norm < 2 * before:  # diverged: back, with half the step
+                self.x, step, rate, norm = last.copy(), step / 2, 0.0, before
+                anchor, self.known = whole.anchor(last), whole.objective(last)
+                self.passes += 2
+            elif before < math.inf:
+                rate = 2 * math.log(before / norm)
+            if self.passes >= self.budget:
+                return False
+            if self.hand_over_pays(norm, rate, pilot):
+                return False
+            before, last = norm, self.x.copy()
+            index = self.mix(whole.n, plan.b, self.rng)
+            self.x = svrg_epoch(whole, self.x, anchor, index, step, self.averaging)
+            self.passes += 1
+
+    def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
+        """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
+        left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
+        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 else math.inf
+        size = self.hessian_rows(pilot)
+        if not size:
+            return svrg > ROUGH
+        d = self.problem.d + 1
+        gain = math.log(max(2.0, size / (2 * d)))
+        setup = self.problem.outputs * size / self.problem.n * d / FLOPS
+        return svrg > setup + math.ceil(left / gain)
+
+    def hessian_rows(self, pilot: Problem) -> int:
+        """How many rows the Hessian is made from; 0 for none."""
+        d = self.problem.d + 1
+        if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
+            return 0
+        cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
+        return min(pilot.n, max(32 * d, cheap))
+
+    def hand_over(self, whole: Problem, pilot: Problem) -> bool:
+        size = self.hessian_rows(pilot)
+        sample = pilot.subset(slice(0, size)) if size else None  # type: ignore[arg-type]
+
+        def report(value: float, norm: float) -> None:
+            self.passes += 1
+            self.note("l-bfgs", whole.n, value, norm)
+
+        budget = max(1.0, self.budget - self.passes)
+        known = self.known or whole.objective(self.x)
+        self.x, norm, self.message = lbfgs.minimise(whole, sample, self.x, known, self.tol, budget, report)
+        return norm <= self.tol
+
+    def newton(self, whole: Problem, tol: float) -> bool:
+        self.x, value, norm, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
+        self.passes += passes
+        self.known = None
+        self.note("newton", whole.n, value, norm)
+        return norm <= self.tol
+
+
+def stored(problem: Problem) -> int:
+    """Bytes of the rows."""
+    return int(problem.rows.nbytes) if not problem.sparse else 12 * int(problem.rows.nnz)
+
+
+def copied_rows(problem: Problem) -> int:
+    """How many rows are copied side by side: all of them where that makes sparse ones dense, or n is small."""
+    n, d = problem.n, problem.d
+    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
+    if n < 2048 or (dense and 8 * n * d <= COPY_DENSE):
+        return n
+    size = 8 * n * d if dense else stored(problem)
+    return min(n // 2, 4096 if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
+
+
+def solve(
+    problem: Problem, start: Array, method: Method, tol: float, passes: float, seed: int,
+    report: Callable[[Epoch], None] = lambda _: None,
+) -> Solution:  # fmt: skip
+    """A point with ‖∇f‖ ≤ tol, or the last one when so many passes over the rows are used up.
+
+    Args:
+        problem: what to minimise.
+        start: where to begin.
+        method: SVRG's weights with a schedule of growing anchors.
+        tol: for ‖∇f‖; with an L1 part, of the subgradient of least norm.
+        passes: at most so many, over all n rows.
+        seed: of the order of rows.
+        report: called with every entry of the history.
+    """
+    check_method(method)
+    run = Run(problem, start.copy(), tol, passes, method, np.random.default_rng(seed), report)
+    n, size = problem.n, copied_rows(problem)
+    pilot = problem.subset(order.sample(n, size, run.rng))
+    norms = pilot.norms()
+    run.smoothness = mean_smoothness(pilot)
+    plan = run.grow(pilot, norms)
+    if plan is None:
+        plan = method.schedule(Facts(1, n, 0.0, 0.0))
+    whole = pilot if size == n else problem
+    if size == n:
+        run.mix = order.sequential
+    elif stored(problem) <= CACHE:
+        run.mix = order.shuffled
+    converged = run.full(whole, pilot, norms, plan)
+    limit = newton.SOLVE if problem.outputs > 1 and not converged else newton.POLISH
+    if run.passes < run.budget and newton.work(problem) <= limit:
+        # What costs next to nothing is solved as far as rounding allows.
+        converged = run.newton(whole, 0.0 if newton.work(problem) <= newton.POLISH else tol)
+    if not converged and run.passes < run.budget:
+        converged = run.hand_over(whole, pilot)
+    if not converged and run.passes >= run.budget:
+        run.message = f"{passes:g} passes are used up"
+    return Solution(run.x, run.history, converged, run.message)
+
+
+def check_method(method: Method) -> None:
+    rules = list(method.weights.values())
+    if rules != [Constant(Weights(1, -1, 1))] or method.moves != "epoch" or method.drawn != "epoch" or method.leap:
+        raise ValueError(
+            f"method {method.name!r}: this solver is for SVRG's weights (1, −1, 1) and an anchor for every epoch; "
+            "run others with vcsg.linear.run"
+        )

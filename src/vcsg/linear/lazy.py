@@ -1,0 +1,135 @@
+"""Inner steps on sparse rows at the cost of their non-zeros: a coordinate waits until a row needs it.
+
+Between two visits a coordinate of x feels only `pull` and the penalty, x ← rx − ηp with r = 1 − ηl2. So x = αc − βp
+with an α and a β that are the same for all coordinates and a c that does not change: nothing has to catch up
+(`scaled_inner`, for one output and the L2 penalty or none). With another penalty the steps that a coordinate missed are
+taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vcsg.linear.compiled import njit
+from vcsg.linear.loops import add_to, differences, penalty_slope, shrunk
+from vcsg.linear.rows import sparse_add, sparse_margins
+
+TINY = 1e-6
+"""The α at which c is written anew, so that αc − βp does not cancel."""
+
+
+@njit
+def scaled_inner(
+    data: Any, indices: Any, indptr: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any,
+    pull: Any, index: Any, step: float, now: float, then: float, l2: float, total: Any, tail: int, every: int,
+) -> int:  # fmt: skip
+    """As `loops.inner`, but total += x only after every so many steps from `tail` on; returns how often that was."""
+    size, d = index.shape[1], x.shape[1] - 1
+    w, drag = x[0], pull[0]
+    z = np.empty((size, 1))
+    cells = np.empty((d, 2))  # c and p side by side, for one visit to memory
+    for j in range(d):
+        cells[j, 0], cells[j, 1] = w[j], drag[j]
+    keep, alpha, beta, taken = 1.0 - step * now * l2, 1.0, 0.0, 0
+    for t in range(index.shape[0]):
+        batch = index[t]
+        for i in range(size):
+            c = p = 0.0
+            for e in range(indptr[batch[i]], indptr[batch[i] + 1]):
+                j = indices[e]
+                c += data[e] * cells[j, 0]
+                p += data[e] * cells[j, 1]
+            z[i, 0] = alpha * c - beta * p + bias * w[d]
+        differences(z, batch, y, weight, code, scale, kept, now, then, -step / size)
+        w[d] -= step * drag[d]
+        alpha, beta = keep * alpha, keep * beta + step
+        for i in range(size):
+            change = z[i, 0] / alpha
+            for e in range(indptr[batch[i]], indptr[batch[i] + 1]):
+                cells[indices[e], 0] += change * data[e]
+            w[d] += bias * z[i, 0]
+        if t >= tail and (t - tail) % every == 0:
+            for j in range(d):
+                total[0, j] += alpha * cells[j, 0] - beta * cells[j, 1]
+            total[0, d] += w[d]
+            taken += 1
+        if alpha < TINY:
+            for j in range(d):
+                cells[j, 0] = alpha * cells[j, 0] - beta * cells[j, 1]
+            alpha, beta = 1.0, 0.0
+    for j in range(d):
+        w[j] = alpha * cells[j, 0] - beta * cells[j, 1]
+    return taken
+
+
+@njit
+def advance(
+    x: Any, pull: Any, j: int, missed: int, step: float, now: float, l1: float, l2: float, rational: float
+) -> None:
+    """Take the last `missed` steps of coordinate j."""
+    for k in range(x.shape[0]):
+        for _ in range(missed):
+            before = x[k, j]
+            x[k, j] = shrunk(before - step * (now * penalty_slope(l2, rational, before) + pull[k, j]), step * l1)
+            if x[k, j] == before:
+                break
+
+
+@njit
+def catch_up(
+    x: Any, pull: Any, t: int, last: Any, step: float, now: float, l1: float, l2: float, rational: float
+) -> None:
+    """Every coordinate to the point before step t."""
+    for j in range(x.shape[1] - 1):
+        if last[j] < t:
+            advance(x, pull, j, t - last[j], step, now, l1, l2, rational)
+            last[j] = t
+
+
+@njit
+def lazy_inner(
+    data: Any, indices: Any, indptr: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any,
+    pull: Any, index: Any, step: float, now: float, then: float, l1: float, l2: float, rational: float, total: Any,
+    tail: int, every: int,
+) -> int:  # fmt: skip
+    """As `scaled_inner`, for any number of outputs and every penalty."""
+    N, size, d = index.shape[0], index.shape[1], x.shape[1] - 1
+    z = np.empty((size, x.shape[0]))
+    last = np.zeros(d, np.int64)
+    taken = 0
+    for t in range(N):
+        batch = index[t]
+        for i in range(size):
+            for p in range(indptr[batch[i]], indptr[batch[i] + 1]):
+                j = indices[p]
+                if last[j] < t:
+                    advance(x, pull, j, t - last[j], step, now, l1, l2, rational)
+                    last[j] = t
+        sparse_margins(data, indices, indptr, batch, x, bias, z)
+        differences(z, batch, y, weight, code, scale, kept, now, then, -step / size)
+        for k in range(x.shape[0]):
+            x[k, d] -= step * pull[k, d]
+        for i in range(size):
+            for p in range(indptr[batch[i]], indptr[batch[i] + 1]):
+                j = indices[p]
+                if last[j] == t:  # its share of this step; the threshold comes when all rows have been added
+                    for k in range(x.shape[0]):
+                        x[k, j] -= step * (now * penalty_slope(l2, rational, x[k, j]) + pull[k, j])
+                    last[j] = -(t + 1)
+        sparse_add(data, indices, indptr, batch, z, bias, x)
+        for i in range(size):
+            for p in range(indptr[batch[i]], indptr[batch[i] + 1]):
+                j = indices[p]
+                if last[j] < 0:
+                    last[j] = t + 1
+                    if l1 > 0.0:
+                        for k in range(x.shape[0]):
+                            x[k, j] = shrunk(x[k, j], step * l1)
+        if t >= tail and (t - tail) % every == 0:
+            catch_up(x, pull, t + 1, last, step, now, l1, l2, rational)
+            add_to(total, x)
+            taken += 1
+    catch_up(x, pull, N, last, step, now, l1, l2, rational)
+    return taken

@@ -1,0 +1,72 @@
+"""Newton's steps for small problems: what costs next to nothing is solved as far as rounding allows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcsg.linear.losses import MULTINOMIAL, bends
+from vcsg.linear.problem import Array, Problem
+
+POLISH = 2e6
+"""n times the square of the number of unknowns up to which a solution is refined beyond tol."""
+SOLVE = 1e8
+"""The same up to which several outputs are solved by Newton's steps in place of L-BFGS, whose factor knows no pairs."""
+STEPS = 50
+HALVINGS = 30
+
+
+def work(problem: Problem) -> float:
+    """n times the square of the number of unknowns; infinite where there is no Hessian to solve with."""
+    smooth = problem.loss.convex and not problem.penalty.l1 and not problem.penalty.rational
+    return problem.n * (problem.outputs * (problem.d + 1.0)) ** 2 if smooth else np.inf
+
+
+def hessian(problem: Problem, x: Array) -> Array:
+    """∇²f at x, for a convex loss and the L2 penalty, with all pairs of outputs."""
+    dense = problem.rows.toarray() if problem.sparse else np.asarray(problem.rows, np.float64)
+    rows = np.column_stack([dense, np.full(problem.n, problem.bias)])
+    z = rows @ x.T
+    weight = problem.weight / problem.n
+    K, D = problem.shape
+    blocks = np.zeros((K, D, K, D))
+    if problem.loss.code == MULTINOMIAL:
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        for k in range(K):
+            for j in range(k + 1):
+                share = weight * p[:, k] * ((k == j) - p[:, j])
+                blocks[k, :, j] = blocks[j, :, k] = (rows * share[:, None]).T @ rows
+    else:
+        blocks[0, :, 0] = (rows * (weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y))).T @ rows
+    for k in range(K):
+        blocks[k, range(D - 1), k, range(D - 1)] += problem.penalty.l2
+    return blocks.reshape(K * D, K * D)
+
+
+def _solve(H: Array, gradient: Array) -> Array:
+    """H⁻¹∇f, of least norm where H is singular, in units in which H has the diagonal 1: features may be unscaled."""
+    diagonal = np.diagonal(H)
+    units = np.where(diagonal > 0, diagonal, 1.0) ** -0.5
+    return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
+
+
+def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, float, float, int]:
+    """(x, f, ‖∇f‖, passes) after Newton's steps, halved until f falls, or where rounding hides that, ‖∇f‖."""
+    value, gradient = problem.objective(x)
+    norm, passes = float(np.linalg.norm(gradient)), 1
+    for _ in range(STEPS):
+        step = _solve(hessian(problem, x), gradient.reshape(-1)).reshape(x.shape)
+        for _ in range(HALVINGS):
+            trial = x - step
+            new_value, new_gradient = problem.objective(trial)
+            new_norm, passes = float(np.linalg.norm(new_gradient)), passes + 1
+            level = abs(new_value - value) <= 1e-12 * abs(value)
+            if (level and new_norm < norm) or (not level and new_value < value):
+                break
+            step /= 2
+        else:
+            return x, value, norm, passes
+        x, value, gradient, norm = trial, new_value, new_gradient, new_norm
+        if norm <= tol or passes >= budget:
+            break
+    return x, value, norm, passes

@@ -1,0 +1,50 @@
+"""In which order inner steps take rows: a matrix of row numbers, one line per mini-batch.
+
+Memory is read fast in order and slowly at random. Rows that were shuffled are taken `sequential`ly. Rows as the user
+gave them may be sorted, so they are `shuffled` where they fit the cache, and otherwise `interleaved`: mini-batches take
+theirs from evenly spaced places of the data, each of which is read in order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Index = npt.NDArray[np.uint32]
+
+STREAMS = 16
+"""The places that are read side by side, at most: what a processor's prefetcher follows."""
+
+
+def sample(n: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """`size` of n rows in random order, one from each of as many equal parts: as good as any, and drawn in no time."""
+    if size == n:
+        return rng.permutation(n)
+    bounds = np.arange(size + 1) * n // size
+    return rng.permutation(rng.integers(bounds[:-1], bounds[1:]))
+
+
+def sequential(n: int, b: int, rng: np.random.Generator) -> Index:
+    """Mini-batches of b neighbours in random order, cut at another place each time."""
+    b = min(b, n)
+    offset = int(rng.integers(n % b + 1))
+    batches = np.arange(offset, offset + n // b * b, dtype=np.uint32).reshape(-1, b)
+    return batches[rng.permutation(len(batches))]
+
+
+def shuffled(n: int, b: int, rng: np.random.Generator) -> Index:
+    """Mini-batches of b rows from anywhere: for data that fit the cache."""
+    b = min(b, n)
+    return rng.permutation(n)[: n // b * b].astype(np.uint32).reshape(-1, b)
+
+
+def interleaved(n: int, b: int, rng: np.random.Generator) -> Index:
+    """Mini-batches of b rows from min(b, 16) evenly spaced places that move on together."""
+    b = min(b, n)
+    streams = next(s for s in range(min(b, STREAMS), 0, -1) if b % s == 0)
+    run, length = b // streams, n // streams
+    starts = np.arange(0, length - run + 1, run, dtype=np.uint32)
+    starts = np.roll(starts, int(rng.integers(len(starts))))
+    places = np.arange(streams, dtype=np.uint32) * np.uint32(length) + np.uint32(rng.integers(n % streams + 1))
+    index = starts[:, None, None] + places[None, :, None] + np.arange(run, dtype=np.uint32)
+    return np.ascontiguousarray(index.reshape(-1, b))

@@ -1,0 +1,28 @@
+"""Compile ahead: the first fit of each kind of data otherwise waits for it, once per installation."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from scipy import sparse
+
+from vcsg import family
+from vcsg.linear.engine import run
+from vcsg.linear.growing import solve
+from vcsg.linear.losses import LOSSES
+from vcsg.linear.problem import Problem
+
+
+def precompile(dtype: type[np.floating] = np.float64) -> float:
+    """Compile the loops for dense and sparse rows of this type and keep them on disk; the seconds that took."""
+    began = time.perf_counter()
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((64, 40)).astype(dtype)
+    for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
+        problem = Problem(rows, np.sign(rng.standard_normal(64)), np.ones(64), LOSSES["logistic"])
+        start = np.zeros(problem.shape)
+        solve(problem, start, family.make("growing-svrg", B=16), tol=0.0, passes=3, seed=0)
+        for name in ("svrg", "vcsg", "saga"):
+            run(problem, start, family.make(name), tol=0.0, passes=3, seed=0)
+    return time.perf_counter() - began

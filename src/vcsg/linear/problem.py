@@ -1,0 +1,179 @@
+"""The problem that is solved: rows, targets, weights, a loss and a penalty; f(x) = (1/n)Σ w_i φ(a_iᵀx, y_i) + P(x).
+
+Data stay where they are: a `Problem` refers to the arrays it was given. `subset` copies rows.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from vcsg.linear import loops
+from vcsg.linear.losses import Loss
+
+Array = npt.NDArray[np.float64]
+
+DENSE_FROM = 0.08
+"""Sparse rows that are copied become dense from this share of non-zeros on: a dense entry takes about a tenth of the
+time of a sparse one."""
+PER_THREAD = 4096
+"""The fewest rows that are worth a thread."""
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """l1·Σ|w| + l2·Σw²/2 + rational·Σw²/(1 + w²), over all weights but the intercepts."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+    rational: float = 0.0
+
+    def value(self, x: Array) -> float:
+        w = x[:, :-1]
+        total = self.l2 / 2 * float(np.vdot(w, w))
+        if self.l1:
+            total += self.l1 * float(np.abs(w).sum())
+        if self.rational:
+            total += self.rational * float((w * w / (1 + w * w)).sum())
+        return total
+
+    def gradient(self, x: Array) -> Array:
+        """Of the smooth part."""
+        g = self.l2 * x
+        if self.rational:
+            g += self.rational * 2 * x / (1 + x * x) ** 2
+        g[:, -1] = 0
+        return g
+
+    @property
+    def curvature(self) -> float:
+        return self.l2 + 2 * self.rational
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What a pass over rows tells at a point."""
+
+    loss: float
+    """The mean loss, without the penalty."""
+    gradient: Array
+    """Of the mean loss, without the penalty."""
+    kept: Array
+    """w_i φ'_i of every row."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    rows: Any
+    """A C-ordered array, or a CSR matrix."""
+    y: Array
+    weight: Array
+    """Of mean 1."""
+    loss: Loss
+    scale: float = 1.0
+    """σ of the losses that have one."""
+    outputs: int = 1
+    bias: float = 1.0
+    """The feature of the intercept; 0 for none."""
+    penalty: Penalty = field(default_factory=Penalty)
+    threads: int = 1
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def d(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        return bool(sparse.issparse(self.rows))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of a point: a line per output, a column per feature and one for the intercept."""
+        return self.outputs, self.d + 1
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The rows as the compiled loops take them."""
+        if not self.sparse:
+            return (self.rows,)
+        return self.rows.data, self.rows.indices, self.rows.indptr.astype(np.int64, copy=False)
+
+    @property
+    def model(self) -> tuple[Any, ...]:
+        """The first arguments of every compiled loop."""
+        return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
+
+    def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> Anchor:
+        """One pass over the rows lo to hi (all of them by default), by as many threads as asked for."""
+        hi = self.n if hi is None else hi
+        kept = np.empty((self.n, self.outputs))
+        workers = max(1, min(self.threads, (hi - lo) // PER_THREAD))
+        bounds = [lo + (hi - lo) * i // workers for i in range(workers + 1)]
+        gradients = np.zeros((workers, *self.shape))
+        model = self.model
+
+        def part(i: int) -> float:
+            return float(loops.anchor(*model, x, bounds[i], bounds[i + 1], kept, gradients[i]))
+
+        if workers == 1:
+            losses = [part(0)]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                losses = list(pool.map(part, range(workers)))
+        return Anchor(sum(losses) / (hi - lo), gradients.sum(0) / (hi - lo), kept)
+
+    def objective(self, x: Array) -> tuple[float, Array]:
+        """f and the gradient of its smooth part."""
+        anchor = self.anchor(x)
+        return anchor.loss + self.penalty.value(x), anchor.gradient + self.penalty.gradient(x)
+
+    def stationarity(self, x: Array, gradient: Array) -> Array:
+        """∇f, or with an L1 part the subgradient of least norm, from the gradient of the smooth part."""
+        if not self.penalty.l1:
+            return gradient
+        l1, g = self.penalty.l1, gradient.copy()
+        w, smooth = x[:, :-1], g[:, :-1]
+        g[:, :-1] = np.where(w != 0, smooth + l1 * np.sign(w), np.sign(smooth) * np.maximum(np.abs(smooth) - l1, 0))
+        return g
+
+    def norms(self) -> Array:
+        """‖a_i‖² + bias² of every row."""
+        if self.sparse:
+            sums = np.add.reduceat(np.append(self.rows.data.astype(np.float64) ** 2, 0.0), self.rows.indptr[:-1])
+            sums = np.where(np.diff(self.rows.indptr) > 0, sums, 0.0)
+        else:
+            sums = np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.float64)
+        return np.asarray(sums + self.bias**2, np.float64)
+
+    def L(self) -> float:
+        """The smoothness constant of every f_i, κ·max_i w_i(‖a_i‖² + bias²) + that of the penalty."""
+        return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
+
+    def subset(self, index: npt.NDArray[Any]) -> Problem:
+        """The problem of some rows, copied; sparse rows become dense where that is faster."""
+        rows = self.rows[index]
+        if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
+            rows = rows.toarray()
+        return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+
+def variance(anchor: Anchor, norms: Array, n: int) -> float:
+    """S* from an anchor of the first B of its rows, of n in all, unbiased, exact for B = n; NaN for B = 1.
+
+    With ∇f_i = φ'_i·a_i it takes the slopes and the norms of the rows alone.
+    """
+    B = len(norms)
+    if B < 2:
+        return float("nan")
+    moment = float(np.square(anchor.kept[:B]).sum(1) @ norms) / B
+    spread = moment - float(np.vdot(anchor.gradient, anchor.gradient))
+    return max(0.0, spread) * B / (B - 1) * (n - 1) / n

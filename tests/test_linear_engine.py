@@ -1,0 +1,192 @@
+"""The compiled loops: the trajectories of `FiniteSumOptimizer`, gradients by autograd, lazy and dense steps alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from linear_data import TORCH_LOSSES, autograd, make_problem
+from scipy import sparse
+
+import vcsg
+from vcsg.linear import LOSSES, Penalty, Problem, engine, order, precompile, run
+from vcsg.linear.epoch import constant_steps, lazy
+from vcsg.linear.problem import variance
+from vcsg.weights import Weights
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in sorted(vcsg.methods()) if name not in ("snvrg", "vcsg")),
+    *(("vcsg", {"comparison": c, "eps": 0.05, "B_min": 8}) for c in ("norm", "lemma", "elementwise", "never")),
+    ("saga", {"b": 5}),
+    ("growing-svrg", {"B": 10, "b": 4}),
+    ("batching-svrg", {"B": 20, "b": 3}),
+]
+
+
+def torch_run(problem: Problem, method: vcsg.Method, epochs: int, decay: float) -> list[np.ndarray]:
+    """x after each epoch of the torch optimizer."""
+    p = torch.nn.Parameter(torch.zeros(problem.d, dtype=torch.float64))
+    optimizer = vcsg.FiniteSumOptimizer(
+        [p], problem.n, method, L=problem.L(), weight_decay=decay, variance="exact", seed=3
+    )
+    ends: dict[int, np.ndarray] = {}
+    data = torch.from_numpy(problem.rows), torch.from_numpy(problem.y)
+    for rows, y in optimizer.batches(data, passes=10_000):
+
+        def closure(rows: torch.Tensor = rows, y: torch.Tensor = y) -> torch.Tensor:
+            p.grad = None
+            loss = torch.nn.functional.softplus(-y * (rows @ p)).mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        ends.setdefault(optimizer.epoch, p.detach().numpy().copy())
+        if optimizer.epoch > epochs:
+            break
+    return [ends[j] for j in range(2, epochs + 2)]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_the_trajectory_is_that_of_the_optimizer(name: str, options: dict[str, Any], form: str) -> None:
+    decay = 0.0 if name == "saga" else 0.05  # SAGA's table here has no stale penalty in it
+    dense = make_problem("logistic", n=60, d=4, bias=0.0, penalty=Penalty(l2=decay))
+    method = vcsg.make(name, **options)
+    epochs = 6 if name == "gd" else 4
+    expected = torch_run(dense, method, epochs, decay)
+    problem = dense if form == "dense" else make_problem("logistic", 60, 4, 0.0, Penalty(l2=decay), form)
+    state = engine.begin(problem, np.zeros(problem.shape), method, seed=3)
+    for x in expected:
+        state.look()
+        state.move()
+        np.testing.assert_allclose(state.x[0, :-1], x, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("form", ["dense", "sparse", "float32"])
+def test_loss_and_gradient_by_autograd(name: str, form: str) -> None:
+    problem = make_problem(name, n=70, d=5, bias=1.0, penalty=Penalty(l2=0.1, rational=0.2), form=form, weighted=True)
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    value, gradient = problem.objective(x)
+    expected, slopes = autograd(problem, name, x)
+    np.testing.assert_allclose(value, expected, rtol=1e-6 if form == "float32" else 1e-12)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5 if form == "float32" else 1e-9, atol=1e-12)
+
+
+def test_every_loss_has_its_torch_form() -> None:
+    assert set(TORCH_LOSSES) == set(LOSSES)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_L_bounds_the_curvature_of_every_row(name: str) -> None:
+    """Secants of ∇f_i along the row itself, where the curvature is."""
+    problem = make_problem(name, n=20, d=3, bias=1.0, penalty=Penalty(l2=0.3, rational=0.1))
+    rng, L = np.random.default_rng(0), problem.L()
+    for _ in range(200):
+        one = problem.subset(np.array([rng.integers(20)]))
+        x = rng.normal(size=problem.shape) * 2
+        y = x + rng.normal(size=(problem.outputs, 1)) * np.append(one.rows[0], 1.0) * rng.choice([1e-3, 1.0])
+        change = one.objective(x)[1] - one.objective(y)[1]
+        assert np.linalg.norm(change) <= L * np.linalg.norm(x - y) * (1 + 1e-6)
+
+
+def test_threads_give_the_same_gradient() -> None:
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(20_000, 3)), rng.normal(size=20_000)
+    one, three = (Problem(rows, y, np.ones(20_000), LOSSES["squared"], threads=t) for t in (1, 3))
+    x = rng.normal(size=one.shape)
+    np.testing.assert_allclose(one.objective(x)[1], three.objective(x)[1], rtol=1e-10)
+
+
+def test_variance_is_that_of_single_gradients() -> None:
+    problem = make_problem("multinomial", n=40, d=3, bias=1.0)
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    singles = np.stack([problem.subset(np.array([i])).anchor(x).gradient.ravel() for i in range(40)])
+    expected = ((singles - singles.mean(0)) ** 2).sum(1).mean()
+    assert variance(problem.anchor(x), problem.norms(), 40) == pytest.approx(expected)
+
+
+PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.02), Penalty(l1=0.02, l2=0.3), Penalty(rational=0.3, l2=0.1)]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
+    rng = np.random.default_rng(0)
+    n, d, b = 200, 300, 4
+    rows = sparse.random(n, d, 0.01, "csr", random_state=0)
+    y = rng.integers(3, size=n).astype(float) if name == "multinomial" else np.sign(rng.normal(size=n))
+    outputs = 3 if name == "multinomial" else 1
+    thin = Problem(rows, y, rng.random(n) + 0.5, LOSSES[name], outputs=outputs, penalty=penalty)
+    full = Problem(rows.toarray(), y, thin.weight, LOSSES[name], outputs=outputs, penalty=penalty)
+    assert lazy(thin, b)
+    assert not lazy(full, b)
+    start = rng.normal(size=thin.shape) * (rng.random(thin.shape) < 0.5)
+    anchor = full.anchor(start)
+    index = order.sequential(n, b, rng)
+    for average in (False, True):
+        ends = [
+            constant_steps(p, start.copy(), anchor.kept, anchor.gradient, index, 0.3, Weights(1, -1, 1), average)
+            for p in (thin, full)
+        ]
+        # The lazy mean is over every so many of the steps: here there are few enough to take them all.
+        np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("mix", [order.sequential, order.interleaved])
+@pytest.mark.parametrize(("n", "b"), [(100, 8), (101, 16), (7, 8), (64, 32), (1, 8), (1000, 48)])
+def test_orders_take_each_row_at_most_once_and_nearly_all(mix: Any, n: int, b: int) -> None:
+    index = mix(n, b, np.random.default_rng(0))
+    assert index.shape[1] == min(b, n)
+    assert len(np.unique(index)) == index.size > n - 2 * min(b, n)
+    assert index.max() < n
+
+
+def test_interleaved_batches_come_from_everywhere() -> None:
+    index = order.interleaved(1600, 16, np.random.default_rng(0))
+    assert (index // 100 == np.arange(16)).all()
+
+
+def test_a_sample_has_no_row_twice() -> None:
+    for size in (1, 10, 99, 100):
+        rows = order.sample(100, size, np.random.default_rng(0))
+        assert len(set(rows.tolist())) == size
+
+
+@pytest.mark.parametrize("missing", ["numba", "scipy", "sklearn"])
+def test_a_missing_extra_is_named(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import vcsg; import vcsg.linear"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"vcsg.linear needs {missing}: pip install 'vcsg[linear]'" in done.stderr
+
+
+def test_the_library_itself_needs_none_of_them() -> None:
+    code = "import sys; sys.modules.update(numba=None, scipy=None, sklearn=None); import vcsg"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_precompiling_tells_its_time() -> None:
+    assert precompile() >= 0
+
+
+def test_what_the_engine_refuses() -> None:
+    problem = make_problem("logistic", n=10, d=2, bias=0.0)
+    start = np.zeros(problem.shape)
+    with pytest.raises(ValueError, match="nested anchors"):
+        run(problem, start, vcsg.make("snvrg"))
+    with pytest.raises(ValueError, match="divides n"):
+        run(problem, start, vcsg.make("saga", b=3))
+    with pytest.raises(ValueError, match="choose 'random' or 'interleaved'"):
+        run(problem, start, vcsg.make("svrg"), order="sorted")
+
+
+@pytest.mark.parametrize("name", ["svrg", "spider", "saga", "batching-svrg", "gd"])
+def test_methods_reach_the_tolerance(name: str) -> None:
+    problem = make_problem("logistic", n=60, d=4, bias=1.0, penalty=Penalty(l2=0.1))
+    found = run(problem, np.zeros(problem.shape), vcsg.make(name), tol=1e-6, passes=5000)
+    assert found.converged
+    assert np.linalg.norm(problem.objective(found.x)[1]) <= 1e-6
