@@ -14,8 +14,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-TIMEOUT = timedelta(minutes=10)
-"""The longest that one rank waits for another, while rank 0 evaluates too."""
+SECONDS = 600.0
+"""The longest that one rank waits for another, while rank 0 evaluates too; `VCSG_TIMEOUT` sets another."""
 
 
 def count() -> int:
@@ -37,7 +37,8 @@ def joined(device: str) -> Iterator[int]:
     cuda = torch.device(device).type == "cuda"
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=TIMEOUT)
+    timeout = timedelta(seconds=float(os.environ.get("VCSG_TIMEOUT", SECONDS)))
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
     try:
         yield dist.get_rank()
     finally:

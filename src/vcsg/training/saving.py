@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 import vcsg
 from vcsg.files import locked, sweep
@@ -111,8 +112,16 @@ def saver(
     seconds: float,
     resume: bool,
 ) -> Iterator[Saver | None]:
-    """What saves a run into a folder of its own, taken up from there already where that is asked for; None for none."""
+    """What saves a run into a folder of its own, taken up from there already where that is asked for; None for none.
+
+    On several ranks the first one saves; the others read, where the run goes on.
+    """
     if folder is None:
+        yield None
+        return
+    if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
+        if resume:
+            Saver(Checkpoints(folder, {**config, **versions()}), parts, seconds).load()
         yield None
         return
     with locked(folder):
