@@ -30,7 +30,6 @@ def start(ranks: int, out: Path, *more: str, restarts: int = 0) -> subprocess.Po
     command = [sys.executable, *(torchrun if ranks > 1 else []), *RUN, *more, "--out", str(out)]
     source = str(Path(vcsg.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    # Gloo's ranks sometimes miss each other when a job is restarted: they then try again after this time.
     environment["VCSG_TIMEOUT"] = "40"
     pipe = subprocess.PIPE
     return subprocess.Popen(

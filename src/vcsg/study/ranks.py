@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 SECONDS = 600.0
 """The longest that one rank waits for another, while rank 0 evaluates too; `VCSG_TIMEOUT` sets another."""
@@ -38,7 +39,11 @@ def joined(device: str) -> Iterator[int]:
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     timeout = timedelta(seconds=float(os.environ.get("VCSG_TIMEOUT", SECONDS)))
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=timeout)
+    store, number, ranks = next(rendezvous("env://", timeout=timeout))
+    # Torchrun keeps the store when it restarts a job, and gloo would read the addresses of processes that are no more.
+    store = dist.distributed_c10d.PrefixStore(f"vcsg/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    backend = "nccl" if cuda else "gloo"
+    dist.init_process_group(backend, store=store, rank=number, world_size=ranks, timeout=timeout)
     try:
         yield dist.get_rank()
     finally:
