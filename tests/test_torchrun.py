@@ -30,7 +30,7 @@ def start(ranks: int, out: Path, *more: str, restarts: int = 0) -> subprocess.Po
     command = [sys.executable, *(torchrun if ranks > 1 else []), *RUN, *more, "--out", str(out)]
     source = str(Path(vcsg.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    environment["VCSG_TIMEOUT"] = "40"
+    environment["VCSG_TIMEOUT"] = "120"
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
