@@ -221,6 +221,7 @@ class FiniteSumOptimizer(Optimizer):
                 for batch in read(phase, self._run.position):
                     taken = self._run.steps
                     yield batch
+                    del batch  # or it would be held while the next one is gathered
                     if self._run.steps == taken:
                         raise RuntimeError("the last batch was not used: call optimizer.step(closure) once per batch")
                     if finished():

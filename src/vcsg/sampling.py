@@ -275,8 +275,9 @@ def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:
     def batches(phase: Phase, position: int) -> Iterator[Any]:
         indices = {device: phase.indices.to(device) for device in {t.device for t in tensors}}
         for part in share.parts(phase, position):
-            batch = [t.index_select(0, indices[t.device][part]) for t in tensors]
-            yield batch[0] if isinstance(data, Tensor) else tuple(batch)
+            batch = tuple(t.index_select(0, indices[t.device][part]) for t in tensors)
+            yield batch[0] if isinstance(data, Tensor) else batch
+            del batch
 
     return batches
 
