@@ -21,6 +21,9 @@ ORDER = [
     "eager",
     "distributed",
     "epochs",
+    "kernels",
+    "graphs",
+    "graphed",
     "optimizer",
     "presets",
     "training",
@@ -32,6 +35,8 @@ ORDER = [
 ]
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
+    "kernels.py": {"triton"},
+    "graphed.py": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},

@@ -6,7 +6,8 @@ The optimizer decides, this executes, one evaluation after the other.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from operator import is_not
 from typing import Any
 
@@ -141,12 +142,12 @@ class Eager:
         if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
             raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
-        gradient = [_dense(p, g) for p, g in zip(params, left, strict=True)]
+        gradient = [dense(p, g) for p, g in zip(params, left, strict=True)]
         if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
-        return loss, self._regularised(gradient)
+        return loss, self.regularised(gradient)
 
-    def _regularised(self, gradient: list[Tensor]) -> list[Tensor]:
+    def regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
         if not any(group["maximize"] or group["weight_decay"] for group in self.groups):
             return gradient
@@ -162,19 +163,22 @@ class Eager:
         return gradient
 
     def evaluate_aside(self, closure: Closure, seed: int, name: str = "") -> tuple[Any, list[Tensor]]:
-        """The same without a trace in the buffers, and at y where a name is given.
+        """The same without a trace in the buffers, and at y where a name is given."""
+        with self.aside(name, [b.clone() for b in self.buffers]):
+            return self.evaluate(closure, seed)
 
-        For the while, every parameter points at its tensor of that name, and every buffer at a copy.
-        """
+    @contextmanager
+    def aside(self, name: str, buffers: list[Tensor]) -> Iterator[None]:
+        """For the while, every parameter points at its tensor of that name, if one is given, and buffers at these."""
         params = self.params if name else []
-        here, buffers = [p.data for p in params], [b.data for b in self.buffers]
+        here, there = [p.data for p in params], [b.data for b in self.buffers]
         try:
             _point(params, self.vector(name) if name else [])
-            _point(self.buffers, [b.clone() for b in buffers])
-            return self.evaluate(closure, seed)
+            _point(self.buffers, buffers)
+            yield
         finally:
             _point(params, here)
-            _point(self.buffers, buffers)
+            _point(self.buffers, there)
 
     def descend(self, v: list[Tensor], step_size: Callable[[dict[str, Any]], float]) -> None:
         """x ← x − ηv, with the step size of each parameter group."""
@@ -196,7 +200,7 @@ def _wide(p: Tensor) -> torch.dtype:
     return torch.float32 if p.dtype in HALF else p.dtype
 
 
-def _dense(p: Tensor, gradient: Tensor | None) -> Tensor:
+def dense(p: Tensor, gradient: Tensor | None) -> Tensor:
     """A gradient as it is kept: strided, zero where there is none, and wide."""
     if gradient is None:
         return torch.zeros_like(p, dtype=_wide(p))

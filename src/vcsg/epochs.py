@@ -7,13 +7,16 @@ What a phase is made of follows from the method's data alone.
 
 from __future__ import annotations
 
+import bisect
 import logging
 import math
 import statistics
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from vcsg import smoothness
@@ -137,16 +140,21 @@ class Epochs:
         if fault and self.team.share.ranks > 1:
             # The others do not know: what is reduced at the end will tell them.
             run.anchor_sum.loss, fault = math.nan, None
+        self._end_chunk(fault)
+        return loss
+
+    def _end_chunk(self, fault: str | None) -> None:
+        """A chunk was taken in, or something is wrong with it."""
+        run = self.run
         if fault and run.good_epoch == 0:
             raise FloatingPointError(self._bad_start(fault))
         run.ifo += self._samples()
         if fault:
             self._roll_back(f"at the anchor of epoch {run.epoch} {fault}")
-            return loss
+            return
         self._advance()
         if run.position == run.phase.count:
             self._close_anchor()
-        return loss
 
     def _gather(self, loss: float, gradient: list[Tensor]) -> str | None:
         """Take a chunk into m and the anchor's statistics, or say what is wrong with it."""
@@ -196,8 +204,8 @@ class Epochs:
         Only the loss is checked here. A step that is not finite shows in the next loss, at the next anchor, or when
         the loop ends (`settle`): no pass over the gradient is spent on it.
         """
-        run, rule = self.run, self._rule()
-        read, write = self._anchor_levels()
+        run, rule = self.run, self.rule()
+        [(read, write)] = self.levels(1)
         beside, at_anchor = self._at_anchor(closure, read) if any(w.anchor for w in rule.choices) else (0.0, [])
         buffers = self.team.watched(self.eager.buffers)
         loss, v = self.eager.evaluate(closure, self._closure_seed())
@@ -205,16 +213,7 @@ class Epochs:
         if not self.method.table:
             mean = self.eager.vector(f"mean{read or ''}") if run.depth >= 0 else []
             value, beside = self.team.combine(rule, v, at_anchor, mean, self._weight(), (value, beside), buffers)
-        if not math.isfinite(beside):
-            raise FloatingPointError(
-                f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
-                f"look at the samples {self._indices()}"
-            )
-        if not math.isfinite(value) and run.good_epoch == 0:
-            raise FloatingPointError(self._bad_start(f"the loss is {value}"))
-        run.ifo += evaluated
-        if not math.isfinite(value):
-            self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
+        if self._refused(value, beside, evaluated):
             return loss
         if run.position == 0 and not run.drawn:
             self._pass_by()
@@ -226,20 +225,47 @@ class Epochs:
             run.depth = write
         self._descend(v)
         self.eager.show(v)
-        self._advance()
-        if fault := self._judge_losses(value):
+        self._end_steps([value], evaluated)
+        return loss
+
+    def _refused(self, value: float, beside: float, evaluated: int) -> bool:
+        """Whether an inner step cannot be taken, for what its losses are at x and at the anchor."""
+        run = self.run
+        if not math.isfinite(beside):
+            raise FloatingPointError(
+                f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
+                f"look at the samples {self._indices()}"
+            )
+        if math.isfinite(value):
+            return False
+        if run.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(f"the loss is {value}"))
+        run.ifo += evaluated
+        self._roll_back(f"in inner step {run.position + 1} of epoch {run.epoch} the loss is {value}")
+        return True
+
+    def _end_steps(self, losses: Sequence[float], evaluated: int) -> None:
+        """Inner steps were taken, with so many gradients."""
+        run = self.run
+        run.ifo += evaluated
+        run.position += len(losses)
+        if fault := self._judge_losses(losses):
             self._roll_back(f"in epoch {run.epoch} {fault}")
         elif run.position == run.phase.count:
             self._end_epoch()
-        return loss
 
-    def _anchor_levels(self) -> tuple[int, int]:
-        """Which (y, m) the step starts from, and which it moves to (x, v); 0, the drawn anchor, stays."""
-        run, plan = self.run, self._plan()
-        if self.method.moves == "nested":
-            level = plan.levels[run.position]
-            return min(level - 1, run.depth), level if level < max(plan.levels) else 0
-        return (run.depth, 1) if self.method.moves == "step" else (0, 0)
+    def levels(self, count: int) -> list[tuple[int, int]]:
+        """Of the next steps: which (y, m) each starts from, and which it moves to (x, v); 0, as drawn, stays."""
+        position, depth, plan = self.run.position, self.run.depth, self._plan()
+        if self.method.moves == "epoch":
+            return [(0, 0)] * count
+        if self.method.moves == "step":
+            return [(depth, 1), *[(1, 1)] * (count - 1)]
+        found = []
+        for level in plan.levels[position : position + count]:
+            found.append((min(level - 1, depth), level if level < max(plan.levels) else 0))
+            depth = found[-1][1] or depth
+        return found
 
     def _at_anchor(self, closure: Closure, level: int) -> tuple[float, list[Tensor]]:
         """The loss and the gradient at the anchor, or the gradient that a table has in its place."""
@@ -248,6 +274,66 @@ class Epochs:
             return 0.0, self.eager.table_row(phase.block(position), phase.blocks)
         loss, gradient = self.eager.evaluate_aside(closure, self._closure_seed(), f"anchor{level or ''}")
         return float(loss), gradient
+
+    # --- several steps at once, executed elsewhere
+
+    def ready(self, most: int, limit: float) -> int:
+        """How many of the next steps can be executed elsewhere: at most so many, until `limit` gradients are counted.
+
+        Not the estimate of L, nor the first step of an epoch without an anchor, whose loss judges the point before.
+        """
+        run, phase = self.run, self.run.phase
+        if phase.kind == "smoothness" or (phase.kind == "inner" and run.position == 0 and not run.drawn):
+            return 0
+        ends = (phase.count // 2, phase.count) if phase.kind == "inner" else (phase.count,)  # where losses are judged
+        last = min(next(end for end in ends if end > run.position), run.position + most)
+        each = 2 if phase.kind == "inner" and any(w.anchor for w in self.rule().choices) else 1
+        wanted = phase.bounds(run.position).start + (limit - run.ifo) / each
+        within = range(run.position, last - 1)
+        return 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+
+    def take_chunks(self, losses: Sequence[float], deviations: Sequence[float]) -> None:
+        """Chunks were taken into m; of each, the loss and ‖g_k − m‖² from m before it."""
+        begun, phase = self.run, self.run.phase
+        try:
+            for loss, deviation in zip(losses, deviations, strict=True):
+                if self.run.phase is not phase:
+                    return
+                fault = None if math.isfinite(loss) else f"the loss is {loss}"
+                fault = fault or (None if math.isfinite(deviation) else "the gradient is not finite")
+                if not fault:
+                    self.run.anchor_sum.take(self._samples(), loss, deviation)
+                self.run.steps += 1
+                self._end_chunk(fault)
+        except FloatingPointError:
+            self.run = begun.rewound()  # m has taken in what is not finite
+            raise
+
+    def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
+        """Inner steps were taken; of each, the loss at x and that at the anchor."""
+        run, phase, first = self.run, self.run.phase, self.run.position
+        each = 2 if any(w.anchor for w in self.rule().choices) else 1
+        finite = np.isfinite(losses) & np.isfinite(beside)
+        good = len(losses) if finite.all() else int(finite.argmin())
+        for _, write in self.levels(good):
+            run.depth = write or run.depth
+        run.steps += min(good + 1, len(losses))
+        if good:
+            taken = phase.bounds(first + good - 1).stop - phase.bounds(first).start
+            self._end_steps(losses[:good], each * taken)
+        if good == len(losses) or run.phase is not phase:
+            return
+        try:
+            self._refused(losses[good], beside[good], each * self._samples())
+        except FloatingPointError:
+            self.eager.restore("anchor")  # x went on
+            run.depth = -1
+            self.begin_epoch()
+            raise
+
+    def step_sizes(self) -> list[float]:
+        """η, for every parameter that moves."""
+        return [self._step_size(group) for group in self.eager.groups for p in group["params"] if p.requires_grad]
 
     # --- from phase to phase
 
@@ -318,10 +404,10 @@ class Epochs:
         self.record = run.told(self._step_size(self.eager.groups[0]), length)
         if self.method.leap and run.drawn:
             self._step_along_mean()
-        if all(w.now == w.anchor == 0 for w in self._rule().choices):
+        if all(w.now == w.anchor == 0 for w in self.rule().choices):
             # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
             for _ in range(length):
-                self._step_along_mean(self._rule().choices[0].mean)
+                self._step_along_mean(self.rule().choices[0].mean)
             self._end_epoch()
         elif length:
             self._enter("inner", length, length * plan.b, plan.sizes)
@@ -347,7 +433,7 @@ class Epochs:
         run.anchor_size = plan.next_B
         self.begin_epoch()
 
-    def _judge_losses(self, loss: float) -> str | None:
+    def _judge_losses(self, losses: Sequence[float]) -> str | None:
         """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end.
 
         Fewer than eight steps are not judged; they are kept for the next time.
@@ -355,7 +441,7 @@ class Epochs:
         run = self.run
         if run.drawn and self.method.drawn == "epoch":
             return None
-        run.loss_sum, run.loss_count = run.loss_sum + loss, run.loss_count + 1
+        run.loss_sum, run.loss_count = run.loss_sum + sum(losses), run.loss_count + len(losses)
         if run.position not in (run.phase.count // 2, run.phase.count) or run.loss_count < MIN_CHUNKS:
             return None
         mean = run.loss_sum / run.loss_count
@@ -483,7 +569,8 @@ class Epochs:
         assert self.run.plan is not None
         return self.run.plan
 
-    def _rule(self) -> Rule:
+    def rule(self) -> Rule:
+        """Which chooses the weights in this epoch."""
         return self.method.weights[self._plan().regime].at(self.run.epoch)
 
     def _indices(self) -> list[int]:

@@ -16,7 +16,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 from torch.optim import optimizer
@@ -27,6 +27,8 @@ from vcsg.distributed import team
 from vcsg.eager import Closure, Eager
 from vcsg.epochs import Epochs, logger
 from vcsg.family import Method
+from vcsg.graphed import Graphed
+from vcsg.graphs import Samples
 from vcsg.run import Record, Run, Settings
 from vcsg.sampling import Feed, Phase, PhaseSampler, feed
 from vcsg.vectors import foreach
@@ -226,7 +228,7 @@ class FiniteSumOptimizer(Optimizer):
                         raise RuntimeError("the last batch was not used: call optimizer.step(closure) once per batch")
                     if finished():
                         return
-                    if self._run.phase is not phase:
+                    if self._run.phase is not phase or self._run.steps > taken + 1:
                         break
         finally:
             self._epochs.team.forget()
@@ -269,6 +271,24 @@ class FiniteSumOptimizer(Optimizer):
         return loss
 
     _announced_step = Optimizer.profile_hook_step(_step)
+
+    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Graphed:
+        """What does many steps at once, as CUDA graphs, for data on the device; see `vcsg.fit`, which uses it.
+
+        Where the run, the model or the data are not such that it could, `vcsg.graphs.Uncapturable` says why.
+        """
+        return Graphed(self._epochs, model, objective, samples)
+
+    @torch.no_grad()
+    def advance(self, engine: Graphed, most: int, limit: float) -> tuple[int, float]:
+        """Up to `most` steps by the engine, in place of `step`, to the first with which `limit` gradients are counted.
+
+        Returns how many samples they had, and the sum of their losses; 0 samples: the next step is one for `step`.
+        """
+        with foreach(self._foreach):
+            found = engine.advance(most, limit)
+        self._tell()
+        return found
 
     # --- output -----------------------------------------------------------------------------------
 

@@ -106,6 +106,13 @@ class Phase:
         rows = draw_minibatches(rng, self.n, self.count, self.total // self.count)
         return torch.from_numpy(rows.reshape(-1))
 
+    def on(self, device: torch.device) -> Tensor:
+        """`indices` on a device, uploaded once."""
+        placed: dict[torch.device, Tensor] = self.__dict__.setdefault("_placed", {})
+        if device not in placed:
+            placed[device] = self.indices.to(device)
+        return placed[device]
+
     @cached_property
     def _ends(self) -> list[int]:
         return list(itertools.accumulate(self.sizes))
@@ -273,9 +280,8 @@ def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:
             )
 
     def batches(phase: Phase, position: int) -> Iterator[Any]:
-        indices = {device: phase.indices.to(device) for device in {t.device for t in tensors}}
         for part in share.parts(phase, position):
-            batch = tuple(t.index_select(0, indices[t.device][part]) for t in tensors)
+            batch = tuple(t.index_select(0, phase.on(t.device)[part]) for t in tensors)
             yield batch[0] if isinstance(data, Tensor) else batch
             del batch
 

@@ -51,21 +51,25 @@ class AnchorSum:
 
         Returns whether the gradient is finite; one that is not is not taken in.
         """
-        before, after = self.samples, self.samples + size
-        if before:
+        if self.samples:
             add(gradient, mean, -1)
         deviation = norm2(gradient).item()
         if not math.isfinite(deviation):
             return False
-        if before:
-            add(mean, gradient, size / after)
+        if self.samples:
+            add(mean, gradient, size / (self.samples + size))
         else:
             copy_to(mean, gradient)
+        self.take(size, loss, deviation)
+        return True
+
+    def take(self, size: int, loss: float, deviation: float) -> None:
+        """Count one chunk that is in the mean; `deviation` is ‖g_k − g‖² from the mean before it."""
+        before, after = self.samples, self.samples + size
         self.spread += size * before / after * deviation
         self.loss_spread += size * before / after * (loss - self.loss) ** 2
         self.loss += (loss - self.loss) * size / after
         self.samples, self.chunks = after, self.chunks + 1
-        return True
 
     def close(self, n: int, g_norm2: float) -> Anchor:
         freedom = self.chunks - 1 if self.chunks > 1 else math.nan

@@ -6,15 +6,18 @@ function of (seed, pass), as all randomness here, so that the place of a run is 
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from vcsg.graphed import STEPS
+from vcsg.graphs import Graph, Replays, Samples, Uncapturable
 from vcsg.run import Record
 from vcsg.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
 from vcsg.vectors import all_finite
@@ -85,8 +88,9 @@ class Baseline:
         while self.ifo < budget and not self._stopping:
             phase = self.phase
             for batch in read(phase, self._position):
+                taken = self._steps
                 yield batch
-                if self.phase is not phase or self.ifo >= budget or self._stopping:
+                if self.phase is not phase or self.ifo >= budget or self._stopping or self._steps > taken + 1:
                     break
 
     def stop(self) -> None:
@@ -103,6 +107,24 @@ class Baseline:
         self._optimizer.step()
         self._go_to(self._steps + 1)
         return loss
+
+    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphedBaseline:
+        return GraphedBaseline(self._optimizer, objective, samples)
+
+    def advance(self, engine: GraphedBaseline, most: int, limit: float) -> tuple[int, float]:
+        phase, first = self.phase, self._position
+        wanted = phase.bounds(first).start + limit - self.ifo
+        within = range(first, min(phase.count, first + most) - 1)
+        count = 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+        losses = engine.run(phase, first, count)
+        sizes = [phase.size(k) for k in range(first, first + len(losses))]
+        if not all(map(math.isfinite, losses)):
+            bad = next(k for k, loss in enumerate(losses) if not math.isfinite(loss))
+            raise FloatingPointError(
+                f"diverged: the loss is {losses[bad]} in step {self._steps + bad + 1}; take a smaller lr"
+            )
+        self._go_to(self._steps + len(losses))
+        return sum(sizes), sum(size * loss for size, loss in zip(sizes, losses, strict=True))
 
     def zero_grad(self) -> None:
         self._optimizer.zero_grad()
@@ -132,6 +154,48 @@ class Baseline:
     @property
     def _params(self) -> list[Tensor]:
         return [p for group in self._optimizer.param_groups for p in group["params"]]
+
+
+class GraphedBaseline:
+    """Steps of a torch optimizer as CUDA graphs, as those of the family are (`vcsg.graphed`)."""
+
+    def __init__(self, optimizer: Optimizer, objective: Callable[[Any], Tensor], samples: Samples) -> None:
+        self._optimizer, self._objective = optimizer, objective
+        self._params = [p for group in optimizer.param_groups for p in group["params"]]
+        devices = {t.device for t in (*self._params, *samples.tensors)}
+        if len(devices) > 1 or next(iter(devices)).type != "cuda":
+            raise Uncapturable("model and data are not on one CUDA device")
+        self._replays = Replays(next(iter(devices)), samples)
+        self._replays.probe(lambda batches: self._gradient(batches[0]))
+
+    @property
+    def captured(self) -> tuple[int, float]:
+        """How many graphs were captured, and the seconds that it took."""
+        return self._replays.captured, self._replays.seconds
+
+    def run(self, phase: Phase, first: int, count: int) -> list[float]:
+        """Do so many steps of a phase; their losses."""
+        sizes = [phase.size(k) for k in range(first, first + count)]
+
+        def choose(k: int) -> tuple[Graph, int]:
+            alike = next((i for i, size in enumerate(sizes[k : k + STEPS]) if size != sizes[k]), min(STEPS, count - k))
+            return self._replays.series(sizes[k], alike, STEPS, lambda _: self._steps, sizes[k])
+
+        return [loss for loss, _ in self._replays.run(phase, first, count, choose)]
+
+    def _steps(self, batches: list[Any], measured: Tensor) -> None:
+        for batch, row in zip(batches, measured, strict=True):
+            loss, found = self._gradient(batch)
+            for p, gradient in zip(self._params, found, strict=True):
+                p.grad = gradient
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            row[0].copy_(loss)
+
+    def _gradient(self, batch: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        with torch.enable_grad():
+            loss = self._objective(batch)
+            return loss.detach(), torch.autograd.grad(loss, self._params, allow_unused=True)
 
 
 def sgd_momentum(
@@ -178,7 +242,10 @@ def adamw(
         b: the mini-batch size.
         weight_decay: as torch has it: decoupled, and by default not 0.
     """
-    return Baseline(torch.optim.AdamW(params, lr=_positive("lr", lr), weight_decay=weight_decay), n, b, seed)
+    params = list(params)
+    on_gpu = all(p.is_cuda for p in params)
+    optimizer = torch.optim.AdamW(params, lr=_positive("lr", lr), weight_decay=weight_decay, capturable=on_gpu)
+    return Baseline(optimizer, n, b, seed)
 
 
 BASELINES: dict[str, Callable[..., Baseline]] = {"sgd-momentum": sgd_momentum, "adamw": adamw}

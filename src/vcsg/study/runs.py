@@ -31,6 +31,7 @@ from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, ch
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
 from vcsg.training.clock import Clock
+from vcsg.training.engine import Engine
 from vcsg.training.evaluation import gradient_norm2, means, mode
 from vcsg.training.interrupt import Wish
 from vcsg.training.loop import Loop
@@ -121,6 +122,8 @@ class Execution:
         self._limits, self._warnings = Budget(**config.budget).limits(), Warnings()
         train = TensorSource("train", workload.train, device)
         evaluation = Evaluation(order, workload, self._model, self._optimizer, train, self._writer)
+        with mode(self._model, True):
+            self._engine = Engine("auto", self._optimizer, self._model, evaluation.objective, train)
         self._loop = Loop(
             self._optimizer,
             evaluation.objective,
@@ -130,6 +133,7 @@ class Execution:
             every=config.every,
             early=EARLY if config.role == "run" else 0,
             clock=self._clock,
+            engine=self._engine,
         )
         self._checkpoints = Checkpoints(order.path, identity(self._record))
         parts: dict[str, Part] = {"model": self._model, "loop": self._loop, "generators": Generators()}
@@ -184,7 +188,7 @@ class Execution:
             if self._order.config.role == "run":
                 _save_weights(self._model, self._order.path / WEIGHTS)
             ended = "interrupted" if stopped == "interrupted" else "finished"
-            self._writer.close(ended, stopped=stopped, **self._warnings.notes)
+            self._writer.close(ended, stopped=stopped, **self._warnings.notes, **self._executed)
         except Exception as error:
             notes = {"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}
             try:
@@ -202,6 +206,11 @@ class Execution:
         shown = show(self._order.title, self._optimizer, self._limits.measured)
         with mode(self._model, True), shown as display:
             return self._loop.run(wish, display, self._saver)
+
+    @property
+    def _executed(self) -> Row:
+        """How the steps were, on a device where there is a choice."""
+        return self._engine.notes if self._order.config.device.startswith("cuda") else {}
 
     def _tell(self, record: Record) -> None:
         if ranks.rank():

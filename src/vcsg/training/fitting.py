@@ -15,6 +15,7 @@ from vcsg.family import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run import Record
 from vcsg.training.clock import Clock
+from vcsg.training.engine import Engine, check_engine
 from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
@@ -44,6 +45,7 @@ def fit(
     workers: int = 0,
     collate_fn: Callable[[list[Any]], Any] | None = None,
     device: torch.device | str | None = None,
+    engine: str = "auto",
     state: dict[str, Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = SECONDS,
@@ -76,6 +78,9 @@ def fit(
         workers: processes that read a dataset.
         collate_fn: makes a batch of a list of the dataset's samples; None is torch's own.
         device: where model and batches go; None is where the model is.
+        engine: how steps are executed. "graphed": many at once as CUDA graphs, for tensors on a GPU; where a model
+            cannot be captured, a warning says why, and it goes on as "eager": one by one. "auto" is "graphed" on a
+            GPU, without a warning. See docs/performance.md.
         state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of
             that run; `seconds` counts from this call.
         checkpoint: a folder for checkpoints of the run, the last two of them and the end. While there is one, SIGTERM
@@ -103,6 +108,7 @@ def fit(
     train = make_source("data", data, task, place, workers, collate_fn)
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     _check(task, held_out is not None, every, test_batch_size, options)
+    check_engine(engine)
     check_seconds(checkpoint_seconds)
     if resume and checkpoint is None:
         raise ValueError("resume=True without a folder to go on from: give checkpoint=")
@@ -122,7 +128,9 @@ def fit(
             row |= means(model, held_out, test_batch_size, task.measure)
 
     clock, tested = Clock(place), held_out is not None
-    loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock)
+    with mode(model, True):
+        executes = Engine(engine, optimizer, model, task.value, train)
+    loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock, engine=executes)
     parts: dict[str, Part] = {"model": model, "loop": loop, "records": told, "generators": Generators()}
     signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
     shown = choose(progress)(optimizer.method.name, optimizer, limits.measured)
@@ -146,6 +154,7 @@ def fit(
         ifo=optimizer.ifo,
         passes=optimizer.passes,
         stopped=stopped,
+        engine=executes.notes,
         state=optimizer.state_dict(),
     )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vcsg.run import Record
 from vcsg.training.clock import Clock
+from vcsg.training.engine import MOST, Engine
 from vcsg.training.interrupt import Wish
 from vcsg.training.limits import Limits
 from vcsg.training.progress import Silent
@@ -34,6 +35,7 @@ class Loop:
         early: how many evaluations come before that, at every/2, every/4, …
         first: whether the start is evaluated too. The last point always is.
         clock: of the training.
+        engine: does several steps at once where it can.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class Loop:
         early: int = 0,
         first: bool = True,
         clock: Clock,
+        engine: Engine | None = None,
     ) -> None:
-        self.optimizer, self.clock = optimizer, clock
+        self.optimizer, self.clock, self._engine = optimizer, clock, engine
         self.history: list[Row] = []
         self._objective, self._train, self._complete, self._limits = objective, train, evaluate, limits
         self._every, self._early = every, early
@@ -108,7 +111,9 @@ class Loop:
                 display.evaluated(self._evaluate(last=False))
             if saver is not None and not stopping and saver.due(self.optimizer.phase):
                 self._save()
-            loss = self._step(self._train.batch(drawn))
+            loss = self._several(1 if stopping else MOST)
+            if loss is None:
+                loss = self._step(self._train.batch(drawn))
             display.stepped(loss, self.share)
             if limits.seconds is not None and self.clock.seconds >= limits.seconds:
                 self.optimizer.stop()
@@ -153,6 +158,16 @@ class Loop:
         assert self._limits.until is not None
         self._reached = record if self._limits.until(record) else None
         return self._reached is not None
+
+    def _several(self, most: int) -> float | None:
+        """The mean loss of several steps, to where an evaluation or a limit is due; None where none was done."""
+        if self._engine is None:
+            return None
+        n, limits = self.optimizer.n, self._limits
+        ends = (self._due * n, math.inf if limits.passes is None else limits.passes * n, limits.ifo or math.inf)
+        samples, losses = self._engine.advance(most, min(ends))
+        self._losses, self._samples = self._losses + losses, self._samples + samples
+        return losses / samples if samples else None
 
     def _step(self, batch: Any) -> float:
         def closure() -> Tensor:

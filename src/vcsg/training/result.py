@@ -51,6 +51,8 @@ class Result:
     """The same in units of n."""
     stopped: str
     """Why: "passes", "seconds", "ifo", "until" or "interrupted"."""
+    engine: dict[str, Any]
+    """How steps were executed: as CUDA graphs, how many of them and the seconds to capture them; or why not."""
     state: dict[str, Any]
     """The optimizer's, for `fit(result.model, …, state=result.state)` with larger limits."""
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from vcsg.graphs import Samples
 from vcsg.sampling import PhaseSampler
 from vcsg.training.task import Task, pair
 
@@ -26,6 +27,11 @@ class TensorSource:
         self.n = lengths[0]
         if min(lengths) != max(lengths) or self.n == 0:
             raise ValueError(f"the tensors of {role} hold {lengths} samples: give equal numbers, at least 1")
+
+    @property
+    def samples(self) -> Samples:
+        """For an engine that gathers its batches itself."""
+        return Samples(self._tensors, self.batch)
 
     def draws(self, sampler: PhaseSampler) -> Any:
         return self._tensors

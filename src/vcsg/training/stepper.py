@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from torch import Tensor, nn
+
+from vcsg.graphs import Samples
 from vcsg.run import Record
 from vcsg.sampling import Phase, PhaseSampler
 
@@ -47,6 +50,12 @@ class Stepper(Protocol):
 
     def step(self, closure: Callable[[], Any]) -> Any:
         """Use the last batch; returns its loss. The closure computes loss and gradient of it."""
+
+    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Any:
+        """An engine for many steps at once, or `vcsg.graphs.Uncapturable` with the reason why there is none."""
+
+    def advance(self, engine: Any, most: int, limit: float) -> tuple[int, float]:
+        """Up to `most` steps by the engine: the samples that they had, and the sum of their losses; 0: use `step`."""
 
     def zero_grad(self) -> None: ...
 

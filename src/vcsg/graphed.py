@@ -1,0 +1,382 @@
+"""Phases of a run as CUDA graphs: inner steps and anchors without a wait of the host between them.
+
+What `Epochs` does step by step with a closure is done here for many steps at once, for data that are tensors on the
+device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, where the gradients of
+several steps fit the cache of the device, those at y for all of them in one pass (the anchor does not move meanwhile).
+Weights, step sizes and the outcome of a test stay on the device (see `kernels`). The numbers are those of the eager
+run up to rounding.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from vcsg.eager import Eager, dense
+from vcsg.epochs import Epochs
+from vcsg.graphs import Body, Graph, Replays, Samples, Uncapturable
+from vcsg.sampling import Phase
+from vcsg.weights import Rule, Tested
+
+STEPS, FEW_STEPS = 16, 4
+"""In one graph: of a small model, and of one whose steps are long."""
+BLOCK, WARPS, PROGRAMS = 2048, 8, 512
+"""Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""
+
+
+class Form(NamedTuple):
+    """What an inner step is made of; steps of the same form share a graph."""
+
+    size: int
+    test: str
+    """By name; "" where the weights are constant."""
+    anchor: bool
+    """Whether ∇f_I(y) is needed."""
+    mean: bool
+    """Whether m is."""
+    read: int
+    """The level of the anchor."""
+    write: int
+    """That it moves to; 0 where it does not."""
+
+
+class Objective(nn.Module):
+    """The mean loss of a batch as a module, of which the model is a part."""
+
+    def __init__(self, model: nn.Module, objective: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Tensor:
+        return self.objective(batch)
+
+
+def refusal(epochs: Epochs, data: Sequence[Tensor]) -> str:
+    """Why the run cannot go through graphs; "" where it can, as far as is known before it is tried."""
+    params, settings = epochs.eager.params, epochs.settings
+    devices = {t.device for t in (*params, *epochs.eager.buffers, *data)}
+    if any(device.type != "cuda" for device in devices):
+        return "model and data are not on a CUDA device"
+    if len(devices) > 1:
+        return f"model and data are on {len(devices)} devices"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    dtypes = {p.dtype for p in params}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        return f"parameters are of {', '.join(sorted(map(str, dtypes)))}, not all of float32 or of float64"
+    if any(p.layout is not torch.strided or not _dense(p) for p in params):
+        return "a parameter is not dense in memory"
+    if epochs.team.share.ranks > 1:
+        return f"{epochs.team.share.ranks} ranks exchange gradients in every step"
+    if epochs.method.table:
+        return f"{epochs.method.name} keeps a table of gradients"
+    if settings.clip_norm is not None:
+        return "clip_norm= needs the length of every step"
+    return ""
+
+
+def _dense(p: Tensor) -> bool:
+    """Whether the numbers of a tensor lie side by side, in any order of its axes."""
+    return p.numel() == 0 or 1 + sum((n - 1) * s for n, s in zip(p.shape, p.stride(), strict=True)) == p.numel()
+
+
+class Graphed:
+    """Executes phases of a run.
+
+    Args:
+        epochs: the run.
+        model: what is trained.
+        objective: batch → its mean loss.
+        samples: where batches come from.
+    """
+
+    def __init__(self, epochs: Epochs, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> None:
+        if reason := refusal(epochs, samples.tensors):
+            raise Uncapturable(reason)
+        self._epochs, self._objective = epochs, objective
+        self._module = Objective(model, objective)
+        self._device = self._eager.params[0].device
+        self._replays, self._side = Replays(self._device, samples), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._scratch = [torch.empty_like(b) for b in self._eager.buffers]
+        self._tables: Tables | None = None
+        self._addresses: list[int] = []
+        self._replays.probe(self._try)
+
+    def _try(self, batches: list[Any]) -> None:
+        self._copy_buffers()
+        with self._eager.aside("", self._scratch):
+            self._gradient(batches[0])
+
+    @property
+    def _eager(self) -> Eager:
+        return self._epochs.eager
+
+    @property
+    def captured(self) -> tuple[int, float]:
+        """How many graphs were captured, and the seconds that it took."""
+        return self._replays.captured, self._replays.seconds
+
+    def advance(self, most: int, limit: float) -> tuple[int, float]:
+        """Do up to `most` steps of the current phase, to the first with which `limit` gradients are counted.
+
+        Returns the samples of those steps, and the sum of their losses. 0 samples: the next step is not one of those
+        that are done here.
+        """
+        epochs, run = self._epochs, self._epochs.run
+        count = epochs.ready(most, limit)
+        if not count:
+            return 0, 0.0
+        self._eager.refresh()
+        self._look_up()
+        phase, first = run.phase, run.position
+        sizes = [phase.size(k) for k in range(first, first + count)]
+        losses, others = zip(
+            *(self._anchor if phase.kind == "anchor" else self._inner)(phase, first, sizes), strict=True
+        )
+        (epochs.take_chunks if phase.kind == "anchor" else epochs.take_steps)(losses, others)
+        done = sizes[: len(losses)]
+        return sum(done), sum(size * loss for size, loss in zip(done, losses, strict=True))
+
+    def _look_up(self) -> None:
+        """Forget all graphs where tensors have moved: a state was loaded, or parameters were frozen."""
+        names = ("anchor", "mean") if self._epochs.method.anchored(self._epochs.run.epoch) else ("anchor",)
+        held = [self._eager.vector(name) for name in names]
+        now = [t.data_ptr() for vector in (self._eager.params, *held, self._eager.buffers) for t in vector]
+        if now != self._addresses:
+            self._replays.clear()
+            self._addresses, self._tables = now, Tables(self._replays, self._eager.params)
+
+    # --- inner steps
+
+    def _inner(self, phase: Phase, first: int, sizes: list[int]) -> list[list[float]]:
+        """Of every step, the loss at x and that at the anchor."""
+        epochs, tables = self._epochs, self._tables
+        assert tables is not None
+        rule = epochs.rule()
+        tables.choose(rule, epochs.step_sizes())
+        levels = epochs.levels(len(sizes))
+        forms = [form(rule, size, *level) for size, level in zip(sizes, levels, strict=True)]
+        return self._replays.run(phase, first, len(sizes), lambda k: self._graph(forms[k:], first + k))
+
+    def _graph(self, forms: list[Form], position: int) -> tuple[Graph, int]:
+        """The graph for the next steps, and how many it has."""
+        this, ahead = forms[0], self._ahead(forms[0])
+        most = STEPS if ahead else FEW_STEPS
+        alike = next((k for k, other in enumerate(forms[:most]) if other != this), min(most, len(forms)))
+        if this.test and position == 0:
+            alike = 1  # at x = y a test is a tie, and only evaluations that are equal bit by bit leave it one
+        return self._replays.series(
+            this, alike, most, lambda count: self._steps(this, count, ahead and count > 1), this.size
+        )
+
+    def _ahead(self, this: Form) -> bool:
+        """Whether the gradients at y of all steps of a graph are evaluated at once."""
+        assert self._tables is not None
+        cache = torch.cuda.get_device_properties(self._device).L2_cache_size
+        return not this.write and not self._scratch and STEPS * self._tables.bytes <= cache
+
+    def _steps(self, this: Form, count: int, ahead: bool) -> Body:
+        """The work of some steps of that form."""
+        tables = self._tables
+        assert tables is not None
+        launches = [tables.launch() for _ in range(count)]
+        names = tuple(f"{kind}{level or ''}" for level in (this.read, this.write) for kind in ("anchor", "mean"))
+        _, mean, moved_point, moved_mean = (self._eager.vector(name) if this.mean else [] for name in names)
+
+        def body(batches: list[Any], measured: Tensor) -> None:
+            at_anchor = self._all_at(names[0], batches) if ahead and this.anchor else []
+            for k, (batch, row, launch) in enumerate(zip(batches, measured, launches, strict=True)):
+                if this.anchor and not ahead:
+                    (loss, now), (beside, anchor) = self._both(batch, names[0])
+                else:
+                    loss, now = self._gradient(batch)
+                    beside, anchor = at_anchor[k] if this.anchor else (torch.zeros_like(loss), [])
+                row[0].copy_(loss)
+                row[1].copy_(beside)
+                rows = [now, anchor, mean, self._eager.params, moved_point, moved_mean]
+                launch.descend(rows, this.test, moves=this.write > 0)
+
+        return body
+
+    def _gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
+        """The loss and the gradient where the parameters are."""
+        params = self._eager.params
+        with torch.enable_grad():
+            loss = self._objective(batch)
+            found = torch.autograd.grad(loss, params, allow_unused=True)
+        return loss.detach(), self._eager.regularised([_laid_out(p, g) for p, g in zip(params, found, strict=True)])
+
+    def _both(self, batch: Any, name: str) -> tuple[tuple[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]:
+        """Loss and gradient at x, and at the anchor of that name, at the same time."""
+        current = torch.cuda.current_stream(self._device)
+        self._copy_buffers()
+        self._side.wait_stream(current)
+        here = self._gradient(batch)
+        with torch.cuda.stream(self._side), self._eager.aside(name, self._scratch):
+            there = self._gradient(batch)
+        current.wait_stream(self._side)
+        return here, there
+
+    def _all_at(self, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
+        """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
+        eager, params = self._eager, self._eager.params
+        known = {id(p): y for p, y in zip(params, eager.vector(name), strict=True)}
+        point = {label: known.get(id(p), p) for label, p in self._module.named_parameters()}
+
+        def loss(at: dict[str, Tensor], batch: Any) -> Tensor:
+            return functional_call(self._module, at, (batch,))  # type: ignore[no-any-return]
+
+        found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(point, _stacked(batches))
+        labels = {id(p): label for label, p in self._module.named_parameters()}
+        stacks = [found[labels[id(p)]] for p in params]
+        with eager.aside(name, []):
+            return [
+                (losses[k], eager.regularised([_laid_out(p, g[k]) for p, g in zip(params, stacks, strict=True)]))
+                for k in range(len(batches))
+            ]
+
+    def _copy_buffers(self) -> None:
+        if self._scratch:
+            torch._foreach_copy_(self._scratch, self._eager.buffers)
+
+    # --- anchors
+
+    def _anchor(self, phase: Phase, first: int, sizes: list[int]) -> list[list[float]]:
+        """Of every chunk, the loss and ‖g_k − m‖²; m takes them in."""
+        tables = self._tables
+        assert tables is not None
+        if first == 0:
+            torch._foreach_zero_(self._eager.vector("mean"))
+        before = self._epochs.run.anchor_sum.samples
+        shares = [size / (before + total) for size, total in zip(sizes, itertools.accumulate(sizes), strict=True)]
+        uploaded = torch.tensor(shares, dtype=tables.dtype).to(self._device)
+
+        def choose(k: int) -> tuple[Graph, int]:
+            tables.share.copy_(uploaded[k])
+            return self._replays.graph(("anchor", sizes[k]), self._chunk, sizes[k]), 1
+
+        return self._replays.run(phase, first, len(sizes), choose)
+
+    def _chunk(self) -> Body:
+        """The work of one chunk of an anchor."""
+        assert self._tables is not None
+        launch = self._tables.launch()
+
+        def body(batches: list[Any], measured: Tensor) -> None:
+            self._copy_buffers()
+            with self._eager.aside("", self._scratch):
+                loss, gradient = self._gradient(batches[0])
+            measured[0, 0].copy_(loss)
+            measured[0, 1].copy_(launch.absorb(gradient, self._eager.vector("mean")))
+
+        return body
+
+
+def form(rule: Rule, size: int, read: int, write: int) -> Form:
+    """That of a step with these samples, from one level of anchors to another."""
+    anchor = any(w.anchor for w in rule.choices)
+    mean = any(w.mean for w in rule.choices)
+    return Form(size, rule.test if isinstance(rule, Tested) else "", anchor, mean, read, write)
+
+
+def _laid_out(p: Tensor, gradient: Tensor | None) -> Tensor:
+    """A gradient that lies in memory as its parameter does."""
+    gradient = dense(p, gradient)
+    return gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
+
+
+def _stacked(batches: list[Any]) -> Any:
+    """Batches of one form as one, along a new first axis."""
+    first = batches[0]
+    if isinstance(first, Tensor):
+        return torch.stack(batches)
+    if isinstance(first, dict):
+        return {name: _stacked([batch[name] for batch in batches]) for name in first}
+    return type(first)(_stacked(list(values)) for values in zip(*batches, strict=True))
+
+
+# --- what kernels are given
+
+
+class Tables:
+    """Where the numbers of the parameters lie, cut into blocks, and the weights and step sizes in use."""
+
+    def __init__(self, replays: Replays, params: list[Tensor]) -> None:
+        device, self.dtype = replays.device, params[0].dtype
+        numbers = [p.numel() for p in params]
+        cuts = [(i, start) for i, count in enumerate(numbers) for start in range(0, count, BLOCK)]
+        self.replays, self.tensors, self.blocks = replays, len(params), len(cuts)
+        self.sizes = torch.tensor(numbers, dtype=torch.int64, device=device)
+        self.owner = torch.tensor([i for i, _ in cuts], dtype=torch.int32, device=device)
+        self.start = torch.tensor([start for _, start in cuts], dtype=torch.int64, device=device)
+        self.weights = torch.zeros(6, dtype=self.dtype, device=device)
+        self.eta = torch.zeros(len(params), dtype=self.dtype, device=device)
+        self.share = torch.zeros((), dtype=self.dtype, device=device)
+        self.bytes = sum(numbers) * self.dtype.itemsize
+        self.programs = min(PROGRAMS, self.blocks)
+        self._chosen: Hashable = None
+
+    def choose(self, rule: Rule, etas: list[float]) -> None:
+        """The weights and the step size of every parameter from now on."""
+        choices = (rule.choices[0], rule.choices[-1])
+        if (choices, etas) != self._chosen:
+            self._chosen = choices, etas
+            self.weights.copy_(torch.tensor(choices, dtype=torch.float64).flatten())
+            self.eta.copy_(torch.tensor(etas, dtype=torch.float64))
+
+    def launch(self) -> Launch:
+        return Launch(self)
+
+
+class Launch:
+    """One use of the kernels: it keeps the addresses of that use."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._table = torch.zeros(6, tables.tensors, dtype=torch.int64, device=tables.replays.device)
+        self._sums = torch.zeros(tables.programs, 2, dtype=tables.dtype, device=tables.replays.device)
+
+    def descend(self, rows: Sequence[Sequence[Tensor]], test: str, moves: bool) -> None:
+        """x ← x − ηv."""
+        from vcsg import kernels
+
+        tables, options = self._tables, self._options(rows)
+        tests = {"": 0, "norm": 1, "lemma": 2, "elementwise": 3}
+        place = (self._table, tables.sizes, tables.owner, tables.start, self._sums)
+        if test in ("norm", "lemma"):
+            kernels.compare[(tables.programs,)](*place, tables.blocks, tables.tensors, TEST=tests[test], **options)
+        kernels.descend[(tables.blocks,)](
+            *place, tables.weights, tables.eta, tables.blocks, tables.tensors, tables.programs,
+            TEST=tests[test], HAS_ANCHOR=bool(rows[1]), HAS_MEAN=bool(rows[2]), MOVES=moves, PARTS=PROGRAMS, **options,
+        )  # fmt: skip
+
+    def absorb(self, gradient: list[Tensor], mean: list[Tensor]) -> Tensor:
+        """Take a gradient into the mean; ‖g − m‖² before that."""
+        from vcsg import kernels
+
+        tables = self._tables
+        options = self._options([gradient, [], mean])
+        place = (self._table, tables.sizes, tables.owner, tables.start, self._sums)
+        kernels.absorb[(tables.programs,)](*place, tables.share, tables.blocks, tables.tensors, **options)
+        return self._sums.flatten()[: tables.programs].sum(dtype=torch.float64)
+
+    def _options(self, rows: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
+        import triton.language as tl
+
+        tables = self._tables
+        empty = [0] * tables.tensors
+        addresses = [[t.data_ptr() for t in row] or empty for row in rows]
+        addresses += [empty] * (6 - len(addresses))
+        tables.replays.set(self._table, torch.tensor(addresses, dtype=torch.int64))
+        return {
+            "DTYPE": tl.float32 if tables.dtype == torch.float32 else tl.float64,
+            "ALIGNED": all(address % 16 == 0 for row in addresses for address in row),
+            "BLOCK": BLOCK,
+            "num_warps": WARPS,
+        }

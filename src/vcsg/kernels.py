@@ -1,0 +1,117 @@
+"""An inner step on the device in one or two kernels: test, v = a·∇f_I(x) + b·∇f_I(y) + c·m, x ← x − ηv.
+
+The tensors of a model stay where they are: a table has their addresses, so that one launch goes over all of them and
+every number is read and written once. Needs Triton, which comes with torch's builds for CUDA.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+CONSTANT, NORM, LEMMA, ELEMENTWISE = (tl.constexpr(k) for k in range(4))
+"""Which test chooses between two triples of weights."""
+NOW, ANCHOR, MEAN, POINT, MOVED_POINT, MOVED_MEAN = (tl.constexpr(k) for k in range(6))
+"""The rows of the table: ∇f_I(x), ∇f_I(y), m, x, and the y and m that an anchor moves to."""
+
+
+@triton.jit
+def _spot(table, row, tensors, i, at, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    """Where the entries `at` of tensor i of a row lie."""
+    base = tl.load(table + row * tensors + i).to(tl.pointer_type(DTYPE))
+    if ALIGNED:
+        base = tl.multiple_of(base, 16)
+    return base + at
+
+
+@triton.jit
+def compare(
+    table, sizes, owner, start, sums, blocks, tensors,
+    TEST: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What the norm test and the lemma test compare: one pair of sums per program, together the whole.
+
+    ‖∇f_I(x)‖² or ⟨∇f_I(x), ∇f_I(y)⟩, and ‖∇f_I(y)‖².
+    """
+    first = tl.zeros([BLOCK], DTYPE)
+    second = tl.zeros([BLOCK], DTYPE)
+    k = tl.program_id(0)
+    while k < blocks:
+        i = tl.load(owner + k)
+        at = tl.load(start + k) + tl.arange(0, BLOCK)
+        inside = at < tl.load(sizes + i)
+        now = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+        anchor = tl.load(_spot(table, ANCHOR, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+        first += now * anchor if TEST == LEMMA else now * now
+        second += anchor * anchor
+        k += tl.num_programs(0)
+    tl.store(sums + 2 * tl.program_id(0), tl.sum(first))
+    tl.store(sums + 2 * tl.program_id(0) + 1, tl.sum(second))
+
+
+@triton.jit
+def descend(
+    table, sizes, owner, start, sums, weights, eta, blocks, tensors, parts,
+    TEST: tl.constexpr, HAS_ANCHOR: tl.constexpr, HAS_MEAN: tl.constexpr, MOVES: tl.constexpr,
+    DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """x ← x − ηv; where the anchor moves, y ← x before that and m ← v.
+
+    It goes from the last block to the first: what `compare` read last may still be in the cache.
+    """
+    a, b, c = tl.load(weights), tl.load(weights + 1), tl.load(weights + 2)
+    a_else, b_else, c_else = tl.load(weights + 3), tl.load(weights + 4), tl.load(weights + 5)
+    if TEST == NORM or TEST == LEMMA:  # noqa: SIM109 (Triton has no `in`)
+        part = tl.arange(0, PARTS)
+        first = tl.sum(tl.load(sums + 2 * part, mask=part < parts, other=0.0).to(tl.float64))
+        second = tl.sum(tl.load(sums + 2 * part + 1, mask=part < parts, other=0.0).to(tl.float64))
+        holds = first < second if TEST == NORM else second >= 2 * (1 - c.to(tl.float64)) * first
+        a, b, c = tl.where(holds, a, a_else), tl.where(holds, b, b_else), tl.where(holds, c, c_else)
+    k = blocks - 1 - tl.program_id(0)
+    while k >= 0:
+        i = tl.load(owner + k)
+        at = tl.load(start + k) + tl.arange(0, BLOCK)
+        inside = at < tl.load(sizes + i)
+        now = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+        v = a * now
+        v_else = a_else * now
+        if HAS_ANCHOR:
+            anchor = tl.load(_spot(table, ANCHOR, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+            v += b * anchor
+            v_else += b_else * anchor
+        if HAS_MEAN:
+            mean = tl.load(_spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+            v += c * mean
+            v_else += c_else * mean
+        if TEST == ELEMENTWISE:
+            v = tl.where(now < anchor, v, v_else)
+        here = _spot(table, POINT, tensors, i, at, DTYPE, ALIGNED)
+        x = tl.load(here, mask=inside)
+        if MOVES:
+            tl.store(_spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED), x, mask=inside)
+            tl.store(_spot(table, MOVED_MEAN, tensors, i, at, DTYPE, ALIGNED), v, mask=inside)
+        tl.store(here, x - tl.load(eta + i) * v, mask=inside)
+        k -= tl.num_programs(0)
+
+
+@triton.jit
+def absorb(
+    table, sizes, owner, start, sums, share, blocks, tensors,
+    DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Takes the gradient of a chunk (row NOW) into the mean of an anchor: d = g − m, m ← m + share·d, and Σd²."""
+    total = tl.zeros([BLOCK], DTYPE)
+    part = tl.load(share)
+    k = tl.program_id(0)
+    while k < blocks:
+        i = tl.load(owner + k)
+        at = tl.load(start + k) + tl.arange(0, BLOCK)
+        inside = at < tl.load(sizes + i)
+        held = _spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED)
+        mean = tl.load(held, mask=inside, other=0.0)
+        gradient = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+        deviation = gradient - mean
+        total += deviation * deviation
+        tl.store(held, mean + part * deviation, mask=inside)
+        k += tl.num_programs(0)
+    tl.store(sums + tl.program_id(0), tl.sum(total))

@@ -1,0 +1,234 @@
+"""Runs through CUDA graphs against the same runs step by step: equal decisions, and points equal up to rounding."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nets import vector
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import vcsg
+from vcsg.graphed import Graphed
+from vcsg.study import baselines
+from vcsg.training.clock import Clock
+from vcsg.training.engine import Engine
+from vcsg.training.limits import Limits
+from vcsg.training.loop import Loop
+from vcsg.training.progress import Silent
+from vcsg.training.sources import TensorSource
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+N = 240
+GRAPHED = sorted(name for name in vcsg.methods() if name != "saga")
+
+
+@pytest.fixture(autouse=True)
+def _deterministic() -> Iterator[None]:
+    """Else two runs of the same engine differ too."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = before
+
+
+def net(*extra: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 12), *extra, nn.Tanh(), nn.Linear(12, 3)]
+    return nn.Sequential(*layers).double().cuda()
+
+
+def data() -> tuple[Tensor, Tensor]:
+    X = torch.randn(N, 1, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return X.cuda(), ((X[:, 0, 0, 0] > 0).long() + (X[:, 0, 1, 1] > 0).long()).cuda()
+
+
+def fitted(engine: str, model: nn.Module, method: Any, **options: Any) -> vcsg.Result:
+    options = {"passes": 12, "test": data(), "seed": 3} | options
+    return vcsg.fit(model, cross_entropy, data(), method, engine=engine, **options)
+
+
+def assert_same(graphed: vcsg.Result, eager: vcsg.Result, tolerance: float = 1e-8) -> None:
+    assert graphed.engine["engine"] == "graphed"
+    assert eager.engine["engine"] == "eager"
+    assert graphed.ifo == eager.ifo
+    told = [[(r.epoch, r.regime, r.B, r.b, r.length, r.ifo) for r in result.records] for result in (graphed, eager)]
+    assert told[0] == told[1]
+    for a, b in zip(graphed.model.state_dict().values(), eager.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    for row, other in zip(graphed.history, eager.history, strict=True):
+        assert row["ifo"] == other["ifo"]
+        assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-7, nan_ok=True)
+        assert row["test_loss"] == pytest.approx(other["test_loss"], rel=1e-7)
+
+
+@contextmanager
+def two_streams(on: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Instead of all gradients at the anchor in one pass, which a small model would get."""
+    with monkeypatch.context() as patch:
+        if on:
+            patch.setattr(Graphed, "_ahead", lambda self, form: False)
+        yield
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["ahead", "streams"])
+@pytest.mark.parametrize("name", GRAPHED)
+def test_every_method_takes_the_steps_of_the_eager_run(
+    name: str, streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with two_streams(streams, monkeypatch):
+        graphed = fitted("graphed", net(), name)
+    assert graphed.engine["graphs"] > 0 or name == "gd"
+    assert_same(graphed, fitted("eager", net(), name))
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["ahead", "streams"])
+@pytest.mark.parametrize("comparison", ["norm", "lemma", "elementwise"])
+def test_two_hundred_steps_with_a_test(comparison: str, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"comparison": comparison, "L": 20.0, "weight_decay": 1e-2, "output": "weighted", "passes": 30}
+    with two_streams(streams, monkeypatch):
+        graphed = fitted("graphed", net(), "vcsg", **options)
+    assert sum(record.length for record in graphed.records) > 200
+    assert_same(graphed, fitted("eager", net(), "vcsg", **options))
+
+
+@pytest.mark.parametrize("name", ["svrg", "spider", "sgd"])
+def test_groups_have_their_own_step_sizes_and_schedulers(name: str) -> None:
+    ends = []
+    for engine in ("graphed", "eager"):
+        model = net()
+        groups = [{"params": model[0].parameters(), "lr": 0.5, "maximize": False}, {"params": model[3:].parameters()}]
+        optimizer = vcsg.FiniteSumOptimizer(groups, N, name, L=10.0, lr=1.0, weight_decay=0.1, b=4)
+        source = TensorSource("data", data(), torch.device("cuda"))
+        objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
+        run = Loop(
+            optimizer, objective, source, lambda row, last: None, Limits(passes=6), every=2.5,
+            clock=Clock(torch.device("cuda")), engine=Engine(engine, optimizer, model, objective, source),
+        )  # fmt: skip
+        run.run(Never(), Silent("", optimizer, True))
+        ends.append(vector(model))
+    torch.testing.assert_close(*ends, rtol=1e-9, atol=1e-9)
+
+
+class Never:
+    asked = False
+
+
+def test_frozen_parameters_stay() -> None:
+    models = [net(), net()]
+    for model in models:
+        model[0].weight.requires_grad_(False)
+    start = models[0][0].weight.clone()
+    results = [fitted(engine, model, "svrg") for engine, model in zip(("graphed", "eager"), models, strict=True)]
+    assert_same(*results)
+    assert torch.equal(models[0][0].weight, start)
+
+
+@pytest.mark.parametrize("name", ["svrg", "vcsg", "scsg"])
+def test_batchnorm_buffers_change_at_x_alone(name: str) -> None:
+    results = [fitted(engine, net(nn.BatchNorm1d(12)), name, L=30.0) for engine in ("graphed", "eager")]
+    assert_same(*results)
+    assert int(results[0].model[4].num_batches_tracked) > 0
+
+
+@pytest.mark.parametrize("name", ["svrg", "sgd", "vcsg"])
+def test_a_step_that_is_far_too_long_is_taken_back_as_in_the_eager_run(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    wild = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)).double()
+    X = torch.randn(N, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).cuda()
+    results, told = [], []
+    for engine in ("graphed", "eager"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)).double().cuda()
+        model.load_state_dict(wild.state_dict())
+        caplog.clear()
+        results.append(
+            vcsg.fit(model, lambda o, t: o.pow(4).mean() + (o - t).square().mean(), (X, X[:, :3]), name, L=1e-3,
+                     passes=20, engine=engine)
+        )  # fmt: skip
+        told.append(
+            [record.message.partition(" the loss is")[0] for record in caplog.records if "back to" in record.message]
+        )
+    assert told[0]
+    assert len(told[0]) == len(told[1])
+    assert results[0].ifo == results[1].ifo
+    torch.testing.assert_close(vector(results[0].model), vector(results[1].model), rtol=1e-6, atol=1e-8)
+
+
+def test_dropout_is_left_to_the_eager_engine_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    results = [fitted(engine, net(nn.Dropout(0.3)), "svrg", passes=4) for engine in ("graphed", "auto", "eager")]
+    for result in results:
+        assert result.engine["engine"] == "eager"
+        assert torch.equal(vector(result.model), vector(results[0].model))
+    assert "dropout" in results[0].engine["engine_reason"]
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "dropout" in warnings[0].message
+
+
+class Branching(nn.Module):
+    """Looks at numbers of the device."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if float(x.detach().sum()) < 1e9 else -x
+
+
+@pytest.mark.parametrize("name", ["svrg", "vcsg", "sgd"])
+def test_a_model_that_cannot_be_captured_goes_on_eagerly(name: str) -> None:
+    result = fitted("graphed", net(Branching()), name, passes=5)
+    assert result.engine["engine"] == "eager"
+    assert "captured" in result.engine["engine_reason"]
+    torch.testing.assert_close(vector(result.model), vector(fitted("eager", net(), name, passes=5).model))
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    def crash(record: vcsg.Record) -> None:
+        if record.epoch == 4:
+            raise InterruptedError
+
+    options = {"checkpoint_seconds": 0, "L": 20.0, "b": 4}
+    whole = fitted("graphed", net(), "svrg", **options)
+    with pytest.raises(InterruptedError):
+        fitted("graphed", net(), "svrg", checkpoint=tmp_path, callback=crash, **options)
+    found = fitted("graphed", net(), "svrg", checkpoint=tmp_path, resume=True, **options)
+    assert found.ifo == whole.ifo
+    torch.testing.assert_close(vector(found.model), vector(whole.model), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [baselines.sgd_momentum, baselines.adamw])
+def test_baselines(make: Any) -> None:
+    ends = []
+    for engine in ("graphed", "eager"):
+        model = net()
+        optimizer = make(model.parameters(), N, lr=1e-2, b=7, seed=2)
+        source = TensorSource("data", data(), torch.device("cuda"))
+        objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
+        executes = Engine(engine, optimizer, model, objective, source)
+        run = Loop(
+            optimizer, objective, source, lambda row, last: None, Limits(passes=8), every=2.5,
+            clock=Clock(torch.device("cuda")), engine=executes,
+        )  # fmt: skip
+        run.run(Never(), Silent("", optimizer, True))
+        assert executes.notes["engine"] == engine
+        ends.append(vector(model))
+    torch.testing.assert_close(*ends, rtol=1e-9, atol=1e-9)
+
+
+def test_single_precision_learns() -> None:
+    from vcsg.workloads import lenet_300_100, mnist_mini
+
+    images = mnist_mini(device="cuda")
+    torch.manual_seed(0)
+    result = vcsg.fit(lenet_300_100().cuda(), cross_entropy, images.train, "vcsg", passes=8, test=images.test)
+    assert result.engine["engine"] == "graphed"
+    assert result.history[-1]["error"] < 0.2
