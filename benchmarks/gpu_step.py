@@ -49,8 +49,8 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
 
 
 def methods(b: int) -> dict[str, Method]:
-    """Anchors small beside N, so that inner phases are most of a run; the length of a phase is fixed."""
-    schedule = PowerLaw(Given(1024), b=b)
+    """Inner phases of N/b steps."""
+    schedule = PowerLaw(Given(), b=b)
     return {
         "sgd": make("sgd", b=b),
         "svrg": Method("svrg", make("svrg").weights, schedule, "fixed"),
@@ -89,7 +89,7 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5)
     found: list[float] = []
     began = None
     for batch in optimizer.batches(case.data, passes=1e9):
-        inner, position, phase = optimizer.phase.kind == "inner", optimizer._run.position, optimizer.phase
+        inner = optimizer.phase.kind == "inner"
         before = optimizer._run.steps
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -104,13 +104,12 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5)
             optimizer.step(closure)
         torch.cuda.synchronize()
         took, steps = time.perf_counter() - start, optimizer._run.steps - before
-        # Whole blocks alone, and none in which something is captured or loaded.
-        if inner and (steps == 256 or (graphed and steps >= 16 and steps == phase.count - position) or not graphed):
+        if inner and (steps >= 100 or not graphed):
             found.append(1e6 * took / steps)
         began = began or time.perf_counter()
-        warm = 24 if graphed else 40
-        if len(found) > warm and time.perf_counter() - began > seconds:
-            return found[warm // 2 :]
+        warm = 6 if graphed else 20
+        if len(found) > 2 * warm and time.perf_counter() - began > seconds:
+            return found[warm:]
         if time.perf_counter() - began > 20:
             return found[len(found) // 2 :]
     return found
@@ -136,7 +135,7 @@ def replayed(work: Callable[[], Any], repeats: int = 1, seconds: float = 0.2) ->
         end.record()
         end.synchronize()
         times.append(1e3 * start.elapsed_time(end) / repeats)
-    return statistics.median(times)
+    return statistics.median(times[len(times) // 2 :])
 
 
 def ceilings() -> tuple[float, float]:

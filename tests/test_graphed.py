@@ -133,9 +133,10 @@ def test_frozen_parameters_stay() -> None:
     assert torch.equal(models[0][0].weight, start)
 
 
-@pytest.mark.parametrize("name", ["svrg", "vcsg", "scsg"])
-def test_batchnorm_buffers_change_at_x_alone(name: str) -> None:
-    results = [fitted(engine, net(nn.BatchNorm1d(12)), name, L=30.0) for engine in ("graphed", "eager")]
+@pytest.mark.parametrize(("name", "options"), [("svrg", {"b": 8}), ("vcsg", {"b_min": 8}), ("scsg", {"b": 8})])
+def test_batchnorm_buffers_change_at_x_alone(name: str, options: dict[str, int]) -> None:
+    # With mini-batches of 2, BatchNorm makes ±1 of everything and gradients of rounding: no two runs are equal.
+    results = [fitted(engine, net(nn.BatchNorm1d(12)), name, L=30.0, **options) for engine in ("graphed", "eager")]
     assert_same(*results)
     assert int(results[0].model[4].num_batches_tracked) > 0
 
@@ -188,6 +189,7 @@ def test_a_model_that_cannot_be_captured_goes_on_eagerly(name: str) -> None:
     result = fitted("graphed", net(Branching()), name, passes=5)
     assert result.engine["engine"] == "eager"
     assert "captured" in result.engine["engine_reason"]
+    assert torch.rand(3, device="cuda").isfinite().all()  # the generator is as it was
     torch.testing.assert_close(vector(result.model), vector(fitted("eager", net(), name, passes=5).model))
 
 

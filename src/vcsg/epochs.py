@@ -285,7 +285,7 @@ class Epochs:
         run, phase = self.run, self.run.phase
         if phase.kind == "smoothness" or (phase.kind == "inner" and run.position == 0 and not run.drawn):
             return 0
-        ends = (phase.count // 2, phase.count) if phase.kind == "inner" else (phase.count,)  # where losses are judged
+        ends = (phase.count // 2, phase.count) if phase.kind == "inner" and self._judges_losses() else (phase.count,)
         last = min(next(end for end in ends if end > run.position), run.position + most)
         each = 2 if phase.kind == "inner" and any(w.anchor for w in self.rule().choices) else 1
         wanted = phase.bounds(run.position).start + (limit - run.ifo) / each
@@ -439,7 +439,7 @@ class Epochs:
         Fewer than eight steps are not judged; they are kept for the next time.
         """
         run = self.run
-        if run.drawn and self.method.drawn == "epoch":
+        if not self._judges_losses():
             return None
         run.loss_sum, run.loss_count = run.loss_sum + sum(losses), run.loss_count + len(losses)
         if run.position not in (run.phase.count // 2, run.phase.count) or run.loss_count < MIN_CHUNKS:
@@ -447,6 +447,9 @@ class Epochs:
         mean = run.loss_sum / run.loss_count
         run.loss_sum, run.loss_count, run.judged = 0.0, 0, True
         return run.watch.loss_fault(self._sign() * mean)
+
+    def _judges_losses(self) -> bool:
+        return not (self.run.drawn and self.method.drawn == "epoch")
 
     def _pass_by(self) -> None:
         """An epoch begins that has no anchor: x is good if it is the start, or its losses have been judged."""

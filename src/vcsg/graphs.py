@@ -7,6 +7,7 @@ Triton load what they need; the second time they are captured.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -153,15 +154,21 @@ class Replays:
 
     def capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         began = time.perf_counter()
+        generator = torch.cuda.default_generators[self.device.index]
+        state = generator.clone_state()
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self.device)
+        collecting = gc.isenabled()
+        gc.disable()  # what it finds may be a graph, and to free one would break the capture
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 work()
         except RuntimeError as error:
             self._later.clear()
-            reason = str(error).partition("\n")[0]
-            raise Uncapturable(f"the step cannot be captured as a CUDA graph: {reason}") from error
+            generator.graphsafe_set_state(state)  # it would believe for ever that a capture goes on
+            raise Uncapturable(f"the step cannot be captured as a CUDA graph: {_cause(error)}") from error
+        finally:
+            if collecting:
+                gc.enable()
         for tensor, values in self._later:
             tensor.copy_(values)
         self._later.clear()
@@ -175,3 +182,10 @@ class Replays:
             self._later.append((tensor, values))
         else:
             tensor.copy_(values)
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the error with which it began."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error).partition("\n")[0]

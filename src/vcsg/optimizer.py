@@ -272,6 +272,7 @@ class FiniteSumOptimizer(Optimizer):
 
     _announced_step = Optimizer.profile_hook_step(_step)
 
+    @torch.no_grad()
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Graphed:
         """What does many steps at once, as CUDA graphs, for data on the device; see `vcsg.fit`, which uses it.
 

@@ -111,6 +111,7 @@ class Baseline:
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphedBaseline:
         return GraphedBaseline(self._optimizer, objective, samples)
 
+    @torch.no_grad()
     def advance(self, engine: GraphedBaseline, most: int, limit: float) -> tuple[int, float]:
         phase, first = self.phase, self._position
         wanted = phase.bounds(first).start + limit - self.ifo
