@@ -20,7 +20,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from vcsg.eager import Eager, dense
 from vcsg.epochs import Epochs
-from vcsg.graphs import Body, Graph, Replays, Samples, Uncapturable
+from vcsg.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
 from vcsg.sampling import Phase
 from vcsg.weights import Rule, Tested
 
@@ -107,6 +107,7 @@ class Graphed:
         self._tables: Tables | None = None
         self._addresses: list[int] = []
         self._replays.probe(self._try)
+        self._batched = not self._scratch and self._replays.works(lambda batches: self._all_at("anchor", batches * 2))
 
     def _try(self, batches: list[Any]) -> None:
         self._copy_buffers()
@@ -150,7 +151,7 @@ class Graphed:
         now = [t.data_ptr() for vector in (self._eager.params, *held, self._eager.buffers) for t in vector]
         if now != self._addresses:
             self._replays.clear()
-            self._addresses, self._tables = now, Tables(self._replays, self._eager.params)
+            self._addresses, self._tables = now, Tables(self._eager.params, self._replays.set)
 
     # --- inner steps
 
@@ -168,9 +169,8 @@ class Graphed:
         """The graph for the next steps, and how many it has."""
         this, ahead = forms[0], self._ahead(forms[0])
         most = STEPS if ahead else FEW_STEPS
-        alike = next((k for k, other in enumerate(forms[:most]) if other != this), min(most, len(forms)))
-        if this.test and position == 0:
-            alike = 1  # at x = y a test is a tie, and only evaluations that are equal bit by bit leave it one
+        # At x = y a test is a tie, and only evaluations that are equal bit by bit leave it one.
+        alike = 1 if this.test and position == 0 else equal(forms[:most])
         return self._replays.series(
             this, alike, most, lambda count: self._steps(this, count, ahead and count > 1), this.size
         )
@@ -179,7 +179,7 @@ class Graphed:
         """Whether the gradients at y of all steps of a graph are evaluated at once."""
         assert self._tables is not None
         cache = torch.cuda.get_device_properties(self._device).L2_cache_size
-        return not this.write and not self._scratch and STEPS * self._tables.bytes <= cache
+        return self._batched and not this.write and STEPS * self._tables.bytes <= cache
 
     def _steps(self, this: Form, count: int, ahead: bool) -> Body:
         """The work of some steps of that form."""
@@ -258,22 +258,26 @@ class Graphed:
         uploaded = torch.tensor(shares, dtype=tables.dtype).to(self._device)
 
         def choose(k: int) -> tuple[Graph, int]:
-            tables.share.copy_(uploaded[k])
-            return self._replays.graph(("anchor", sizes[k]), self._chunk, sizes[k]), 1
+            alike = equal(sizes[k : k + FEW_STEPS])
+            graph, count = self._replays.series(("anchor", sizes[k]), alike, FEW_STEPS, self._chunks, sizes[k])
+            tables.shares[:count].copy_(uploaded[k : k + count])
+            return graph, count
 
         return self._replays.run(phase, first, len(sizes), choose)
 
-    def _chunk(self) -> Body:
-        """The work of one chunk of an anchor."""
-        assert self._tables is not None
-        launch = self._tables.launch()
+    def _chunks(self, count: int) -> Body:
+        """The work of some chunks of an anchor."""
+        tables = self._tables
+        assert tables is not None
+        launches = [tables.launch() for _ in range(count)]
 
         def body(batches: list[Any], measured: Tensor) -> None:
-            self._copy_buffers()
-            with self._eager.aside("", self._scratch):
-                loss, gradient = self._gradient(batches[0])
-            measured[0, 0].copy_(loss)
-            measured[0, 1].copy_(launch.absorb(gradient, self._eager.vector("mean")))
+            for k, (batch, row, launch) in enumerate(zip(batches, measured, launches, strict=True)):
+                self._copy_buffers()
+                with self._eager.aside("", self._scratch):
+                    loss, gradient = self._gradient(batch)
+                row[0].copy_(loss)
+                row[1].copy_(launch.absorb(gradient, self._eager.vector("mean"), tables.shares[k]))
 
         return body
 
@@ -305,19 +309,24 @@ def _stacked(batches: list[Any]) -> Any:
 
 
 class Tables:
-    """Where the numbers of the parameters lie, cut into blocks, and the weights and step sizes in use."""
+    """Where the numbers of the parameters lie, cut into blocks, and the weights and step sizes in use.
 
-    def __init__(self, replays: Replays, params: list[Tensor]) -> None:
-        device, self.dtype = replays.device, params[0].dtype
+    Args:
+        params: the parameters.
+        fill: (tensor, values on the host) → fills the tensor before a kernel reads it.
+    """
+
+    def __init__(self, params: list[Tensor], fill: Callable[[Tensor, Tensor], None]) -> None:
+        device, self.dtype, self.fill = params[0].device, params[0].dtype, fill
         numbers = [p.numel() for p in params]
         cuts = [(i, start) for i, count in enumerate(numbers) for start in range(0, count, BLOCK)]
-        self.replays, self.tensors, self.blocks = replays, len(params), len(cuts)
+        self.tensors, self.blocks = len(params), len(cuts)
         self.sizes = torch.tensor(numbers, dtype=torch.int64, device=device)
         self.owner = torch.tensor([i for i, _ in cuts], dtype=torch.int32, device=device)
         self.start = torch.tensor([start for _, start in cuts], dtype=torch.int64, device=device)
         self.weights = torch.zeros(6, dtype=self.dtype, device=device)
         self.eta = torch.zeros(len(params), dtype=self.dtype, device=device)
-        self.share = torch.zeros((), dtype=self.dtype, device=device)
+        self.shares = torch.zeros(FEW_STEPS, dtype=self.dtype, device=device)
         self.bytes = sum(numbers) * self.dtype.itemsize
         self.programs = min(PROGRAMS, self.blocks)
         self._chosen: Hashable = None
@@ -339,8 +348,8 @@ class Launch:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._table = torch.zeros(6, tables.tensors, dtype=torch.int64, device=tables.replays.device)
-        self._sums = torch.zeros(tables.programs, 2, dtype=tables.dtype, device=tables.replays.device)
+        self._table = torch.zeros(6, tables.tensors, dtype=torch.int64, device=tables.sizes.device)
+        self._sums = torch.zeros(tables.programs, 2, dtype=tables.dtype, device=tables.sizes.device)
 
     def descend(self, rows: Sequence[Sequence[Tensor]], test: str, moves: bool) -> None:
         """x ← x − ηv."""
@@ -356,14 +365,14 @@ class Launch:
             TEST=tests[test], HAS_ANCHOR=bool(rows[1]), HAS_MEAN=bool(rows[2]), MOVES=moves, PARTS=PROGRAMS, **options,
         )  # fmt: skip
 
-    def absorb(self, gradient: list[Tensor], mean: list[Tensor]) -> Tensor:
-        """Take a gradient into the mean; ‖g − m‖² before that."""
+    def absorb(self, gradient: list[Tensor], mean: list[Tensor], share: Tensor) -> Tensor:
+        """Take a gradient into the mean, of which it is that share; ‖g − m‖² before that."""
         from vcsg import kernels
 
         tables = self._tables
         options = self._options([gradient, [], mean])
         place = (self._table, tables.sizes, tables.owner, tables.start, self._sums)
-        kernels.absorb[(tables.programs,)](*place, tables.share, tables.blocks, tables.tensors, **options)
+        kernels.absorb[(tables.programs,)](*place, share, tables.blocks, tables.tensors, **options)
         return self._sums.flatten()[: tables.programs].sum(dtype=torch.float64)
 
     def _options(self, rows: Sequence[Sequence[Tensor]]) -> dict[str, Any]:
@@ -373,7 +382,7 @@ class Launch:
         empty = [0] * tables.tensors
         addresses = [[t.data_ptr() for t in row] or empty for row in rows]
         addresses += [empty] * (6 - len(addresses))
-        tables.replays.set(self._table, torch.tensor(addresses, dtype=torch.int64))
+        tables.fill(self._table, torch.tensor(addresses, dtype=torch.int64))
         return {
             "DTYPE": tl.float32 if tables.dtype == torch.float32 else tl.float64,
             "ALIGNED": all(address % 16 == 0 for row in addresses for address in row),

@@ -8,7 +8,9 @@ Triton load what they need; the second time they are captured.
 from __future__ import annotations
 
 import gc
+import logging
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -17,6 +19,8 @@ import torch
 from torch import Tensor
 
 from vcsg.sampling import Phase
+
+logger = logging.getLogger("vcsg")
 
 MOST = 64
 """Graphs that are kept; those that were not used for the longest time go first."""
@@ -56,7 +60,7 @@ class Graph:
         self._indices.copy_(indices)
         if self._graph is not None:
             self._graph.replay()
-        elif self.calls == 0 and self._count == 1:
+        elif self.calls == 0:
             self._replays.directly(self._work)
         else:
             self._graph = self._replays.capture(self._work)
@@ -143,7 +147,7 @@ class Replays:
         """Do the work with two samples, to see whether it draws random numbers."""
         generator = torch.cuda.default_generators[self.device.index]
         state = generator.get_state()
-        work(self.samples.batches(torch.tensor([0, 0], device=self.device), 1))
+        work(self._two())
         drawn = not torch.equal(generator.get_state(), state)
         generator.set_state(state)
         if drawn:
@@ -151,6 +155,20 @@ class Replays:
                 "the model draws random numbers (dropout): in one graph the evaluations at x and at the anchor would "
                 "draw different ones"
             )
+
+    def works(self, work: Callable[[list[Any]], object]) -> bool:
+        """Whether the work can be done with two samples, without an error or a warning that it would be slow."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                work(self._two())
+        except Exception as error:
+            logger.debug("not all gradients at the anchor at once: %s", error)
+            return False
+        return True
+
+    def _two(self) -> list[Any]:
+        return self.samples.batches(torch.tensor([0, 0], device=self.device), 1)
 
     def capture(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
         began = time.perf_counter()
@@ -182,6 +200,11 @@ class Replays:
             self._later.append((tensor, values))
         else:
             tensor.copy_(values)
+
+
+def equal(things: Sequence[object]) -> int:
+    """How many of them, from the first on, are equal to it."""
+    return next((k for k, other in enumerate(things) if other != things[0]), len(things))
 
 
 def _cause(error: BaseException) -> str:

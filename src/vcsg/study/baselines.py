@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from vcsg.graphed import STEPS
-from vcsg.graphs import Graph, Replays, Samples, Uncapturable
+from vcsg.graphs import Graph, Replays, Samples, Uncapturable, equal
 from vcsg.run import Record
 from vcsg.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
 from vcsg.vectors import all_finite
@@ -179,8 +179,7 @@ class GraphedBaseline:
         sizes = [phase.size(k) for k in range(first, first + count)]
 
         def choose(k: int) -> tuple[Graph, int]:
-            alike = next((i for i, size in enumerate(sizes[k : k + STEPS]) if size != sizes[k]), min(STEPS, count - k))
-            return self._replays.series(sizes[k], alike, STEPS, lambda _: self._steps, sizes[k])
+            return self._replays.series(sizes[k], equal(sizes[k : k + STEPS]), STEPS, lambda _: self._steps, sizes[k])
 
         return [loss for loss, _ in self._replays.run(phase, first, count, choose)]
 

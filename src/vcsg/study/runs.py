@@ -35,6 +35,7 @@ from vcsg.training.engine import Engine
 from vcsg.training.evaluation import gradient_norm2, means, mode
 from vcsg.training.interrupt import Wish
 from vcsg.training.loop import Loop
+from vcsg.training.numerics import lay_out
 from vcsg.training.progress import Silent
 from vcsg.training.saving import SECONDS, Generators, Part, Saver
 from vcsg.training.sources import TensorSource
@@ -116,6 +117,7 @@ class Execution:
     def __init__(self, order: Order, workload: Workload) -> None:
         config, device = order.config, torch.device(order.config.device)
         self._order, self._model, self._clock = order, initial_model(workload, config.seed), Clock(device)
+        lay_out(self._model, None, device)
         self._record = _record(order, workload, self._model)
         self._writer = RunWriter(order.path, self._record)
         self._optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from vcsg.family import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run import Record
+from vcsg.training import numerics
 from vcsg.training.clock import Clock
 from vcsg.training.engine import Engine, check_engine
 from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
 from vcsg.training.loop import Loop
+from vcsg.training.numerics import autocast, check_precision, lay_out
 from vcsg.training.progress import choose
 from vcsg.training.result import COLUMNS, Result
 from vcsg.training.saving import SECONDS, Generators, Part, check_seconds, saver
@@ -46,6 +48,8 @@ def fit(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     device: torch.device | str | None = None,
     engine: str = "auto",
+    precision: str | None = None,
+    channels_last: bool | None = None,
     state: dict[str, Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = SECONDS,
@@ -81,6 +85,10 @@ def fit(
         engine: how steps are executed. "graphed": many at once as CUDA graphs, for tensors on a GPU; where a model
             cannot be captured, a warning says why, and it goes on as "eager": one by one. "auto" is "graphed" on a
             GPU, without a warning. See docs/performance.md.
+        precision: "bfloat16" evaluates the model in autocast, its parameters stay float32; "tf32" and "float32" are for
+            products and convolutions of float32 on a GPU; None leaves it to torch's settings.
+        channels_last: whether weights of convolutions are laid out so, which makes them faster on a GPU or slower;
+            None decides by their sizes.
         state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of
             that run; `seconds` counts from this call.
         checkpoint: a folder for checkpoints of the run, the last two of them and the end. While there is one, SIGTERM
@@ -103,8 +111,9 @@ def fit(
         result.plot("run.png")
     """
     limits = Limits(passes, seconds, ifo, until)
-    task = Task(model, loss, objective, dict(metrics or {}))
+    check_precision(precision)
     place = _place(model, device)
+    task = Task(model, loss, objective, dict(metrics or {}), lambda: autocast(precision, place))
     train = make_source("data", data, task, place, workers, collate_fn)
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     _check(task, held_out is not None, every, test_batch_size, options)
@@ -116,6 +125,7 @@ def fit(
         raise ValueError("the data are tensors, which nothing has to load: leave workers= and collate_fn= out")
     told = Told(callback)
     model.to(place)
+    lay_out(model, channels_last, place)
     optimizer = FiniteSumOptimizer(
         model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=told, **options
     )
@@ -128,15 +138,16 @@ def fit(
             row |= means(model, held_out, test_batch_size, task.measure)
 
     clock, tested = Clock(place), held_out is not None
-    with mode(model, True):
+    with mode(model, True), numerics.precision(precision):
         executes = Engine(engine, optimizer, model, task.value, train)
     loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock, engine=executes)
     parts: dict[str, Part] = {"model": model, "loop": loop, "records": told, "generators": Generators()}
     signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
     shown = choose(progress)(optimizer.method.name, optimizer, limits.measured)
     with (
-        saver(checkpoint, _config(optimizer, seed, options), parts, checkpoint_seconds, resume) as saves,
+        saver(checkpoint, _config(optimizer, seed, precision, options), parts, checkpoint_seconds, resume) as saves,
         mode(model, True),
+        numerics.precision(precision),
         Interrupt(*signals) as interrupt,
         shown as display,
     ):
@@ -178,12 +189,15 @@ class Told:
         self.records[:] = map(Record.from_state_dict, state_dict["records"])
 
 
-def _config(optimizer: FiniteSumOptimizer, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def _config(
+    optimizer: FiniteSumOptimizer, seed: int, precision: str | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What has to be the same for a checkpoint to be continued."""
     plain = (bool, int, float, str, type(None))
     given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
     numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
+    fixed |= {} if precision is None else {"precision": precision}
     return fixed | {f"option {name}": value for name, value in given.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ class Task:
     loss: Callable[[Any, Any], Tensor] | None
     objective: Callable[[nn.Module, Any], Tensor] | None
     metrics: dict[str, Callable[[Any, Any], Any]]
+    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """In which the model is evaluated."""
 
     def __post_init__(self) -> None:
         if (self.loss is None) == (self.objective is None):
@@ -27,12 +30,13 @@ class Task:
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
         """The mean loss of a batch, and what metrics are functions of: outputs and targets, or model and batch."""
-        if self.objective is not None:
-            return scalar(self.objective(self.model, batch)), self.model, batch
-        assert self.loss is not None
-        inputs, targets = pair(batch)
-        outputs = self.model(inputs)
-        return scalar(self.loss(outputs, targets)), outputs, targets
+        with self.context():
+            if self.objective is not None:
+                return scalar(self.objective(self.model, batch)), self.model, batch
+            assert self.loss is not None
+            inputs, targets = pair(batch)
+            outputs = self.model(inputs)
+            return scalar(self.loss(outputs, targets)), outputs, targets
 
     def value(self, batch: Any) -> Tensor:
         """The mean loss of a batch."""
