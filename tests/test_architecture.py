@@ -21,6 +21,7 @@ ORDER = [
     "eager",
     "distributed",
     "epochs",
+    "steps",
     "kernels",
     "graphs",
     "graphed",

@@ -20,9 +20,9 @@ from torch.nn.functional import cross_entropy
 
 import vcsg
 from vcsg import weights
-from vcsg.epochs import Epochs
 from vcsg.graphed import Form, Graphed, Tables, form, refusal
 from vcsg.graphs import Samples, Uncapturable, equal
+from vcsg.steps import Steps
 from vcsg.training.engine import Engine
 from vcsg.training.sources import TensorSource
 from vcsg.weights import Constant, Rule, Weights
@@ -49,7 +49,7 @@ def data() -> tuple[Tensor, Tensor]:
 class Plain:
     """Executes the steps of a run by the formula."""
 
-    def __init__(self, epochs: Epochs, model: nn.Module) -> None:
+    def __init__(self, epochs: Steps, model: nn.Module) -> None:
         self._epochs, self._model, self._data = epochs, model, data()
 
     def advance(self, most: int, limit: float) -> tuple[int, float]:

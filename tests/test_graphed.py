@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vcsg
+from vcsg import graphed as graphed_module
 from vcsg.graphed import Graphed
 from vcsg.study import baselines
 from vcsg.training.clock import Clock
@@ -72,12 +73,20 @@ def assert_same(graphed: vcsg.Result, eager: vcsg.Result, tolerance: float = 1e-
 
 
 @contextmanager
-def two_streams(on: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Instead of all gradients at the anchor in one pass, which a small model would get."""
+def variant(streams: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Two streams, or graphs of 4 steps with all gradients at the anchor in one pass, which are counted."""
+    passes: list[int] = []
+    all_at = Graphed._all_at
+
+    def counted(self: Graphed, name: str, batches: list[Any]) -> Any:
+        passes.append(len(batches))
+        return all_at(self, name, batches)
+
     with monkeypatch.context() as patch:
-        if on:
-            patch.setattr(Graphed, "_ahead", lambda self, form: False)
-        yield
+        patch.setattr(graphed_module, "STEPS", 4)
+        patch.setattr(graphed_module, "AHEAD", 0 if streams else 2**27)
+        patch.setattr(Graphed, "_all_at", counted)
+        yield passes
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["ahead", "streams"])
@@ -85,7 +94,7 @@ def two_streams(on: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_every_method_takes_the_steps_of_the_eager_run(
     name: str, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with two_streams(streams, monkeypatch):
+    with variant(streams, monkeypatch):
         graphed = fitted("graphed", net(), name)
     assert graphed.engine["graphs"] > 0 or name == "gd"
     assert_same(graphed, fitted("eager", net(), name))
@@ -95,8 +104,9 @@ def test_every_method_takes_the_steps_of_the_eager_run(
 @pytest.mark.parametrize("comparison", ["norm", "lemma", "elementwise"])
 def test_two_hundred_steps_with_a_test(comparison: str, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"comparison": comparison, "L": 20.0, "weight_decay": 1e-2, "output": "weighted", "passes": 30}
-    with two_streams(streams, monkeypatch):
+    with variant(streams, monkeypatch) as passes:
         graphed = fitted("graphed", net(), "vcsg", **options)
+    assert (4 in passes) != streams
     assert sum(record.length for record in graphed.records) > 200
     assert_same(graphed, fitted("eager", net(), "vcsg", **options))
 

@@ -1,8 +1,8 @@
 """Phases of a run as CUDA graphs: inner steps and anchors without a wait of the host between them.
 
 What `Epochs` does step by step with a closure is done here for many steps at once, for data that are tensors on the
-device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, where the gradients of
-several steps fit the cache of the device, those at y for all of them in one pass (the anchor does not move meanwhile).
+device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, for a small model, those
+at y for many steps in one pass over all their samples (the anchor does not move meanwhile).
 Weights, step sizes and the outcome of a test stay on the device (see `kernels`). The numbers are those of the eager
 run up to rounding.
 """
@@ -19,13 +19,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from vcsg.eager import Eager, dense
-from vcsg.epochs import Epochs
 from vcsg.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
 from vcsg.sampling import Phase
+from vcsg.steps import Steps
 from vcsg.weights import Rule, Tested
 
-STEPS, FEW_STEPS = 16, 4
-"""In one graph: of a small model, and of one whose steps are long."""
+STEPS, FEW_STEPS = 32, 4
+"""In one graph: with all gradients at the anchor in one pass, and without."""
+AHEAD = 2**27
+"""The most bytes that those gradients take together."""
 BLOCK, WARPS, PROGRAMS = 2048, 8, 512
 """Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""
 
@@ -57,7 +59,7 @@ class Objective(nn.Module):
         return self.objective(batch)
 
 
-def refusal(epochs: Epochs, data: Sequence[Tensor]) -> str:
+def refusal(epochs: Steps, data: Sequence[Tensor]) -> str:
     """Why the run cannot go through graphs; "" where it can, as far as is known before it is tried."""
     params, settings = epochs.eager.params, epochs.settings
     devices = {t.device for t in (*params, *epochs.eager.buffers, *data)}
@@ -96,7 +98,7 @@ class Graphed:
         samples: where batches come from.
     """
 
-    def __init__(self, epochs: Epochs, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> None:
+    def __init__(self, epochs: Steps, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> None:
         if reason := refusal(epochs, samples.tensors):
             raise Uncapturable(reason)
         self._epochs, self._objective = epochs, objective
@@ -178,8 +180,7 @@ class Graphed:
     def _ahead(self, this: Form) -> bool:
         """Whether the gradients at y of all steps of a graph are evaluated at once."""
         assert self._tables is not None
-        cache = torch.cuda.get_device_properties(self._device).L2_cache_size
-        return self._batched and not this.write and STEPS * self._tables.bytes <= cache
+        return self._batched and not this.write and STEPS * self._tables.bytes <= AHEAD
 
     def _steps(self, this: Form, count: int, ahead: bool) -> Body:
         """The work of some steps of that form."""

@@ -25,12 +25,13 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from vcsg import family
 from vcsg.distributed import team
 from vcsg.eager import Closure, Eager
-from vcsg.epochs import Epochs, logger
+from vcsg.epochs import logger
 from vcsg.family import Method
 from vcsg.graphed import Graphed
 from vcsg.graphs import Samples
 from vcsg.run import Record, Run, Settings
 from vcsg.sampling import Feed, Phase, PhaseSampler, feed
+from vcsg.steps import Steps
 from vcsg.vectors import foreach
 
 CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
@@ -122,7 +123,7 @@ class FiniteSumOptimizer(Optimizer):
         settings = Settings(output, variance, chunk, clip_norm)
         eager = Eager(self, buffers)
         ranks = team(group, least=2 if eager.buffers else 1)  # BatchNorm has no statistics of one sample
-        self._epochs = Epochs(self.method, n, eager, ranks, settings, seed, L, unit)
+        self._epochs = Steps(self.method, n, eager, ranks, settings, seed, L, unit)
         self.sampler = PhaseSampler(self._epochs.remaining)
         """The `batch_sampler` for a DataLoader."""
 
