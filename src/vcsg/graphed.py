@@ -2,7 +2,7 @@
 
 What `Epochs` does step by step with a closure is done here for many steps at once, for data that are tensors on the
 device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, for a small model, those
-at y run ahead of the steps, several of them in one pass over all their samples (the anchor does not move meanwhile).
+at y for many steps in one pass over all their samples (the anchor does not move meanwhile).
 Weights, step sizes and the outcome of a test stay on the device (see `kernels`). The numbers are those of the eager
 run up to rounding.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,9 +24,9 @@ from vcsg.sampling import Phase
 from vcsg.steps import Steps
 from vcsg.weights import Rule, Tested
 
-STEPS, FEW_STEPS, AT_ONCE = 32, 4, 8
-"""In one graph: with the gradients at the anchor ahead of the steps, so many of them in one pass, and without."""
-AHEAD = 2**27
+STEPS, FEW_STEPS = 16, 4
+"""In one graph: with all gradients at the anchor in one pass, and without."""
+AHEAD = 2**26
 """The most bytes that those gradients take together."""
 BLOCK, WARPS, PROGRAMS = 2048, 8, 512
 """Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""
@@ -191,16 +191,15 @@ class Graphed:
         _, mean, moved_point, moved_mean = (self._eager.vector(name) if this.mean else [] for name in names)
 
         def body(batches: list[Any], measured: Tensor) -> None:
-            there = self._ahead_at(names[0], batches) if ahead and this.anchor else None
-            for batch, row, launch in zip(batches, measured, launches, strict=True):
-                if this.anchor and there is None:
+            at_anchor = self._all_at(names[0], batches) if ahead and this.anchor else []
+            for k, (batch, row, launch) in enumerate(zip(batches, measured, launches, strict=True)):
+                if this.anchor and not ahead:
                     (loss, now), (beside, anchor) = self._both(batch, names[0])
                 else:
                     loss, now = self._gradient(batch)
-                    beside, anchor = (None, []) if there is None else next(there)
+                    beside, anchor = at_anchor[k] if this.anchor else (torch.zeros_like(loss), [])
                 row[0].copy_(loss)
-                if beside is not None:
-                    row[1].copy_(beside)
+                row[1].copy_(beside)
                 rows = [now, anchor, mean, self._eager.params, moved_point, moved_mean]
                 launch.descend(rows, this.test, moves=this.write > 0)
 
@@ -224,24 +223,6 @@ class Graphed:
             there = self._gradient(batch)
         current.wait_stream(self._side)
         return here, there
-
-    def _ahead_at(self, name: str, batches: list[Any]) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Loss and gradient at the anchor of that name for one batch after the other.
-
-        All are begun now, on the other stream, which is waited for where it has not got so far.
-        """
-        current = torch.cuda.current_stream(self._device)
-        self._side.wait_stream(current)
-        parts = [batches[k : k + AT_ONCE] for k in range(0, len(batches), AT_ONCE)]
-        with torch.cuda.stream(self._side):
-            passes = [(self._all_at(name, part), self._side.record_event()) for part in parts]
-
-        def wait() -> Iterator[tuple[Tensor, list[Tensor]]]:
-            for found, done in passes:
-                current.wait_event(done)
-                yield from found
-
-        return wait()
 
     def _all_at(self, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
         """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
