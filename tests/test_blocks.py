@@ -24,6 +24,7 @@ from vcsg.graphed import Form, Graphed, Tables, form, refusal
 from vcsg.graphs import Samples, Uncapturable, equal
 from vcsg.steps import Steps
 from vcsg.training.engine import Engine
+from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
 from vcsg.weights import Constant, Rule, Weights
 
@@ -239,6 +240,28 @@ def test_a_loss_that_is_not_finite_takes_the_block_back_to_the_anchor() -> None:
     assert optimizer.phase.kind == "anchor"
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_anchor_that_moves_has_moved_as_far_as_steps_were_taken(step: int) -> None:
+    model = net()
+    optimizer = vcsg.SPIDER(model.parameters(), n=N, b=4, L=10.0, chunk=16)
+    plain, seen = Plain(optimizer._epochs, model), []
+    take = optimizer._epochs._refused
+
+    def refused(value: float, beside: float, evaluated: int) -> bool:
+        seen.append((optimizer._run.position, optimizer._run.depth))
+        return take(value, beside, evaluated)
+
+    optimizer._epochs._refused = refused  # type: ignore[method-assign]
+    for _ in optimizer.batches(data(), passes=math.inf):
+        if optimizer.phase.kind == "inner":
+            losses = [1.0] * step + [math.nan] * 3
+            with torch.no_grad():
+                optimizer._epochs.take_steps(losses, [1.0] * len(losses))
+            break
+        optimizer.advance(plain, 10_000, math.inf)  # type: ignore[arg-type]
+    assert seen == [(step, min(step, 1))]
+
+
 def test_a_loss_at_the_anchor_that_is_not_finite_is_an_error_and_the_model_is_at_the_anchor() -> None:
     optimizer, model, engine = broken(kind="inner", step=5, column=1)
     start = vector(model).clone()
@@ -256,6 +279,14 @@ def test_a_first_anchor_that_is_not_finite_is_an_error_and_can_be_begun_anew(col
     assert optimizer.ifo == 0
     to_the_end(optimizer, Plain(optimizer._epochs, model))
     assert torch.isfinite(vector(model)).all()
+
+
+def test_an_evaluation_is_due_at_the_same_gradient_for_blocks_and_for_steps() -> None:
+    for n in (7, 90, 60_000):
+        for due in (0.1, 0.3, 0.7, 1 / 3, 1.1, 2.0, 2.9):
+            limit = _reaching(due, n)
+            assert limit / n >= due > (limit - 1) / n
+    assert _reaching(math.inf, 5) == math.inf
 
 
 # --- where graphs are not possible

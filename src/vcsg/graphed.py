@@ -107,7 +107,7 @@ class Graphed:
         self._replays, self._side = Replays(self._device, samples), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._scratch = [torch.empty_like(b) for b in self._eager.buffers]
         self._tables: Tables | None = None
-        self._addresses: list[int] = []
+        self._held: list[Any] = []
         self._replays.probe(self._try)
         self._batched = not self._scratch and self._replays.works(lambda batches: self._all_at("anchor", batches * 2))
 
@@ -147,13 +147,14 @@ class Graphed:
         return sum(done), sum(size * loss for size, loss in zip(done, losses, strict=True))
 
     def _look_up(self) -> None:
-        """Forget all graphs where tensors have moved: a state was loaded, or parameters were frozen."""
+        """Forget all graphs where what they hold has changed: a state was loaded, or an option of a group."""
         names = ("anchor", "mean") if self._epochs.method.anchored(self._epochs.run.epoch) else ("anchor",)
         held = [self._eager.vector(name) for name in names]
-        now = [t.data_ptr() for vector in (self._eager.params, *held, self._eager.buffers) for t in vector]
-        if now != self._addresses:
+        now: list[Any] = [t.data_ptr() for vector in (self._eager.params, *held, self._eager.buffers) for t in vector]
+        now += [(group["weight_decay"], group["maximize"]) for group in self._eager.groups]
+        if now != self._held:
             self._replays.clear()
-            self._addresses, self._tables = now, Tables(self._eager.params, self._replays.set)
+            self._held, self._tables = now, Tables(self._eager.params, self._replays.set)
 
     # --- inner steps
 
@@ -227,14 +228,13 @@ class Graphed:
     def _all_at(self, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
         """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
         eager, params = self._eager, self._eager.params
-        known = {id(p): y for p, y in zip(params, eager.vector(name), strict=True)}
-        point = {label: known.get(id(p), p) for label, p in self._module.named_parameters()}
+        labels = {id(p): label for label, p in self._module.named_parameters()}
+        point = {labels[id(p)]: y for p, y in zip(params, eager.vector(name), strict=True)}
 
         def loss(at: dict[str, Tensor], batch: Any) -> Tensor:
             return functional_call(self._module, at, (batch,))  # type: ignore[no-any-return]
 
         found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(point, _stacked(batches))
-        labels = {id(p): label for label, p in self._module.named_parameters()}
         stacks = [found[labels[id(p)]] for p in params]
         with eager.aside(name, []):
             return [

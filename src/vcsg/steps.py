@@ -183,7 +183,7 @@ class Steps(Epochs):
         if self.method.moves == "epoch":
             return [(0, 0)] * count
         if self.method.moves == "step":
-            return [(depth, 1), *[(1, 1)] * (count - 1)]
+            return [(depth, 1), *[(1, 1)] * (count - 1)][:count]
         found = []
         for level in plan.levels[position : position + count]:
             found.append((min(level - 1, depth), level if level < max(plan.levels) else 0))

@@ -164,7 +164,11 @@ class Loop:
         if self._engine is None:
             return None
         n, limits = self.optimizer.n, self._limits
-        ends = (self._due * n, math.inf if limits.passes is None else limits.passes * n, limits.ifo or math.inf)
+        ends = (
+            _reaching(self._due, n),
+            math.inf if limits.passes is None else limits.passes * n,
+            limits.ifo or math.inf,
+        )
         samples, losses = self._engine.advance(most, min(ends))
         self._losses, self._samples = self._losses + losses, self._samples + samples
         return losses / samples if samples else None
@@ -196,6 +200,14 @@ class Loop:
         self._due = next_evaluation(optimizer.passes, self._every, self._early)
         self.history.append(row)
         return row
+
+
+def _reaching(passes: float, n: int) -> float:
+    """The fewest gradients that are so many passes."""
+    if passes == math.inf:
+        return passes
+    about = math.ceil(passes * n)
+    return about - 1 if (about - 1) / n >= passes else about
 
 
 def next_evaluation(passes: float, every: float, early: int = 0) -> float:
