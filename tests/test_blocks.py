@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 import vcsg
 from vcsg import weights
-from vcsg.graphed import Form, Graphed, Tables, form, refusal
+from vcsg.graphed import Form, Graphed, Objective, Tables, all_at, form, refusal
 from vcsg.graphs import Samples, Uncapturable, equal
 from vcsg.steps import Steps
 from vcsg.training.engine import Engine
@@ -315,6 +315,57 @@ def test_what_has_no_graph(reason: str, options: dict[str, Any]) -> None:
     assert reason in refusal(optimizer._epochs, [t.cuda() for t in data()])
     with pytest.raises(Uncapturable, match=reason):
         Graphed(optimizer._epochs, model, lambda batch: batch, Samples([t.cuda() for t in data()], tuple))
+
+
+class Tied(nn.Module):
+    """Uses a weight twice, and another that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second = nn.Linear(5, 5).double(), nn.Linear(5, 5).double()
+        self.last = nn.Linear(5, 3).double().requires_grad_(False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+@pytest.mark.parametrize("form_of", [tuple, list, lambda pair: {"inputs": pair[0], "targets": pair[1]}])
+def test_all_gradients_at_the_anchor_in_one_pass(form_of: Any) -> None:
+    model = Tied()
+
+    def objective(batch: Any) -> Tensor:
+        inputs, targets = batch.values() if isinstance(batch, dict) else batch
+        return cross_entropy(model(inputs), targets)
+
+    groups = [
+        {"params": [model.first.weight], "weight_decay": 0.3},
+        {"params": [model.first.bias, model.second.bias], "maximize": True},
+    ]
+    optimizer = vcsg.SVRG(groups, n=N)
+    eager = optimizer._epochs.eager
+    with torch.no_grad():
+        for y in eager.vector("anchor"):
+            y.add_(torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(4)))
+    X, Y = data()
+    batches = [form_of((X[k : k + 6], Y[k : k + 6])) for k in range(0, 30, 6)]
+    before = vector(model).clone()
+    with torch.no_grad():
+        found = all_at(Objective(model, objective), eager, "anchor", batches)
+    assert torch.equal(vector(model), before)
+    for batch, (loss, gradient) in zip(batches, found, strict=True):
+
+        def closure(batch: Any = batch) -> Tensor:
+            value = objective(batch)
+            value.backward()
+            return value
+
+        with torch.no_grad():
+            expected_loss, expected = eager.evaluate_aside(closure, 0, "anchor")
+        torch.testing.assert_close(loss, expected_loss.detach(), rtol=1e-12, atol=1e-12)
+        for g, wanted in zip(gradient, expected, strict=True):
+            torch.testing.assert_close(g, wanted, rtol=1e-11, atol=1e-12)
 
 
 def test_forms_tell_apart_what_needs_a_graph_of_its_own() -> None:

@@ -226,21 +226,7 @@ class Graphed:
         return here, there
 
     def _all_at(self, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
-        """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
-        eager, params = self._eager, self._eager.params
-        labels = {id(p): label for label, p in self._module.named_parameters()}
-        point = {labels[id(p)]: y for p, y in zip(params, eager.vector(name), strict=True)}
-
-        def loss(at: dict[str, Tensor], batch: Any) -> Tensor:
-            return functional_call(self._module, at, (batch,))  # type: ignore[no-any-return]
-
-        found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(point, _stacked(batches))
-        stacks = [found[labels[id(p)]] for p in params]
-        with eager.aside(name, []):
-            return [
-                (losses[k], eager.regularised([_laid_out(p, g[k]) for p, g in zip(params, stacks, strict=True)]))
-                for k in range(len(batches))
-            ]
+        return all_at(self._module, self._eager, name, batches)
 
     def _copy_buffers(self) -> None:
         if self._scratch:
@@ -281,6 +267,24 @@ class Graphed:
                 row[1].copy_(launch.absorb(gradient, self._eager.vector("mean"), tables.shares[k]))
 
         return body
+
+
+def all_at(module: Objective, eager: Eager, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
+    """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
+    params = eager.params
+    labels = {id(p): label for label, p in module.named_parameters()}
+    point = {labels[id(p)]: y for p, y in zip(params, eager.vector(name), strict=True)}
+
+    def loss(at: dict[str, Tensor], batch: Any) -> Tensor:
+        return functional_call(module, at, (batch,))  # type: ignore[no-any-return]
+
+    found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(point, _stacked(batches))
+    stacks = [found[labels[id(p)]] for p in params]
+    with eager.aside(name, []):
+        return [
+            (losses[k], eager.regularised([_laid_out(p, g[k]) for p, g in zip(params, stacks, strict=True)]))
+            for k in range(len(batches))
+        ]
 
 
 def form(rule: Rule, size: int, read: int, write: int) -> Form:
