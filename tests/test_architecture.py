@@ -33,7 +33,7 @@ ORDER = [
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
     "training": {"matplotlib", "rich"},
-    "linear": {"numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "cli.py": {"typer"},
