@@ -33,8 +33,8 @@ def mean_smoothness(problem: Problem) -> float:
     return problem.loss.curvature * found
 
 
-def inverse_factors(problem: Problem, x: Array) -> Array:
-    """For every output an M with MMᵀ ≈ H⁻¹, H the Hessian at x of this problem's f (its block of that output).
+def hessian_factors(problem: Problem, x: Array) -> list[Array]:
+    """For every output the Cholesky factor of H, the Hessian at x of this problem's f (its block of that output).
 
     H is a sample's in any case, so single precision will do for it.
     """
@@ -42,7 +42,7 @@ def inverse_factors(problem: Problem, x: Array) -> Array:
     dense = rows.toarray() if problem.sparse else rows
     z = dense @ x[:, :-1].T + problem.bias * x[:, -1]
     weight = problem.weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y) / problem.n
-    factors = np.empty((problem.outputs, d + 1, d + 1))
+    factors = []
     for k in range(problem.outputs):
         root = np.sqrt(weight[:, k])
         hessian = _gram(dense, root, problem.bias, np.float32)
@@ -54,7 +54,7 @@ def inverse_factors(problem: Problem, x: Array) -> Array:
             diagonal[-1] = 1.0
         # What no row and no penalty bends gets a curvature that is small against the rest.
         diagonal += 1e-10 * max(float(diagonal.max()), 1e-300)
-        factors[k] = _inverse_root(hessian)
+        factors.append(_factor(hessian))
     return factors
 
 
@@ -67,17 +67,14 @@ def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
         return np.asarray(scaled.T @ scaled, np.float64)
 
 
-def _inverse_root(hessian: Array) -> Array:
-    """M with MMᵀ = H⁻¹; where rounding has left H indefinite, of an H with a larger diagonal."""
+def _factor(hessian: Array) -> Array:
+    """Lower, by Cholesky; where rounding has left H indefinite, of an H with a larger diagonal."""
     for relative in (2e-6, 1e-3, 1.0):
         hessian.reshape(-1)[:: len(hessian) + 1] *= 1 + relative
-        try:
-            factor = linalg.cholesky(hessian, lower=True, check_finite=False)
-        except linalg.LinAlgError:
-            continue
-        inverse, _ = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        return np.asarray(np.tril(inverse).T)
-    return np.diag(np.diagonal(hessian) ** -0.5)
+        factor, failed = linalg.lapack.dpotrf(hessian, lower=1)
+        if not failed:
+            return np.asarray(factor)
+    return np.diag(np.diagonal(hessian) ** 0.5)
 
 
 def column_scales(problem: Problem) -> Array:

@@ -15,8 +15,8 @@ from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store
 from vcsg.linear.losses import LOGISTIC, logistic, loss_and_slopes, slopes
 from vcsg.linear.rows import add_rows, located, margins, rows_from
 
-BLOCK = 16
-"""Rows that are evaluated at once in an anchor: few enough to be in the cache when they are read the second time."""
+BLOCK, THIN_BLOCK = 16, 256
+"""Dense and sparse rows that are evaluated at once: few enough to be in the cache when they are read again."""
 
 
 @njit
@@ -25,14 +25,15 @@ def anchor(
 ) -> float:
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
     outputs, d = x.shape[0], x.shape[1] - 1
-    block = np.arange(BLOCK).astype(np.uint32)
+    length = BLOCK if len(rows) == 1 else THIN_BLOCK
+    block = np.arange(length).astype(np.uint32)
     index, whole, point, sums = pointer(block), located(rows), pointer(x), pointer(g)
     targets, weights, slopes_kept = pointer(y), pointer(weight), pointer(kept)
-    z_array = np.zeros((BLOCK, outputs))
+    z_array = np.zeros((length, outputs))
     z = pointer(z_array)
     loss, losses = 0.0, splat(0.0)
-    for start in range(lo, hi, BLOCK):
-        size = min(BLOCK, hi - start)
+    for start in range(lo, hi, length):
+        size = min(length, hi - start)
         matrix = rows_from(whole, d, start)
         margins(matrix, d, index, 0, size, point, outputs, bias, z)
         if code == LOGISTIC:
