@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
+from vcsg.linear.compiled import njit
 from vcsg.linear.losses import bends
 from vcsg.linear.problem import Array, Problem
 
@@ -16,20 +18,16 @@ ITERATIONS = 4
 
 
 def mean_smoothness(problem: Problem) -> float:
-    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, by power iteration from their mean: that of f's loss."""
-    rows, weight = problem.rows[:SAMPLE], problem.weight[:SAMPLE]
-    size = rows.shape[0]
-    v = np.append(rows.T @ weight, problem.bias * weight.sum()).astype(np.float64)
-    v += np.abs(v).max() * 0.1 * np.random.default_rng(0).standard_normal(v.size)
+    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, by power iteration from a sum of them: that of f's loss."""
+    rows, weight, bias = problem.rows[:SAMPLE], problem.weight[:SAMPLE] / min(SAMPLE, problem.n), problem.bias
+    back, z = rows.T, weight * np.linspace(0.5, 1.5, weight.size)  # unlike any that would cancel
     found = 0.0
-    for _ in range(ITERATIONS):
-        length = float(np.linalg.norm(v))
-        if length == 0:
-            return 0.0
-        v /= length
-        z = weight * (rows @ v[:-1] + problem.bias * v[-1])
-        v = np.append(rows.T @ z, problem.bias * z.sum()) / size
-        found = float(np.linalg.norm(v))
+    for _ in range(ITERATIONS + 1):
+        v, c = back @ z, bias * float(z.sum())
+        found = math.sqrt(float(v @ v) + c * c)
+        if found == 0:
+            break
+        z = weight * (rows @ v + bias * c) / found
     return problem.loss.curvature * found
 
 
@@ -61,10 +59,19 @@ def hessian_factors(problem: Problem, x: Array) -> list[Array]:
 def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
     """Σ root_i²·a_i a_iᵀ, the intercept's feature included."""
     scaled = np.empty((dense.shape[0], dense.shape[1] + 1), dtype)
+    scale_rows(dense, root, bias, scaled)
     with np.errstate(over="ignore", invalid="ignore"):
-        np.multiply(dense, root[:, None], out=scaled[:, :-1], casting="unsafe")
-        scaled[:, -1] = bias * root
         return np.asarray(scaled.T @ scaled, np.float64)
+
+
+@njit
+def scale_rows(dense: Any, root: Any, bias: float, scaled: Any) -> None:
+    d = dense.shape[1]
+    for i in range(dense.shape[0]):
+        row, out, factor = dense[i], scaled[i], root[i]
+        for j in range(d):
+            out[j] = row[j] * factor
+        out[d] = bias * factor
 
 
 def _factor(hessian: Array) -> Array:
@@ -79,7 +86,10 @@ def _factor(hessian: Array) -> Array:
 
 def column_scales(problem: Problem) -> Array:
     """1/√(the curvature along each coordinate), from these rows: what there is where d is too large for a factor."""
-    square = problem.rows.multiply(problem.rows) if problem.sparse else np.square(problem.rows, dtype=np.float64)
+    if problem.sparse:
+        square = sparse.csr_matrix((problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape)
+    else:
+        square = np.square(problem.rows, dtype=np.float64)
     sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * problem.loss.curvature
     sums += problem.penalty.curvature
     scales = np.append(sums, problem.loss.curvature * problem.bias**2 or 1.0)

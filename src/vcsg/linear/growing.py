@@ -29,8 +29,6 @@ STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
 """Bytes of data whose rows may be taken from anywhere without loss of time."""
-COPY_DENSE = 48 << 20
-"""Bytes up to which sparse rows that become dense by it are all copied."""
 PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
@@ -188,11 +186,11 @@ def stored(problem: Problem) -> int:
 
 
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where that makes sparse ones dense, or n is small."""
+    """How many rows are copied side by side: all of them where n is small."""
     n, d = problem.n, problem.d
-    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
-    if n < 2048 or (dense and 8 * n * d <= COPY_DENSE):
+    if n < 2048:
         return n
+    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
     return min(n // 2, 4096 if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
 

@@ -11,12 +11,35 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
-from vcsg.linear.losses import LOGISTIC, logistic, loss_and_slopes, slopes
-from vcsg.linear.rows import add_rows, located, margins, rows_from
+from vcsg.linear.lanes import alive, beyond, fma, load, load_some, pointer, splat, store, store_some, take, total
+from vcsg.linear.losses import batch_slopes, class_slopes, eight
+from vcsg.linear.rows import NEAR, add_eight, add_rows, dots_in_order, dots_together, located, margins, rows_from
 
-BLOCK, THIN_BLOCK = 16, 256
-"""Dense and sparse rows that are evaluated at once: few enough to be in the cache when they are read again."""
+BLOCK = 256
+"""Rows that are evaluated at once where not all is done in registers: few enough to be in the cache when read again."""
+
+
+@inlined
+def dense_anchor(
+    values: Any, d: int, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
+    g: Any, near: bool, index: Any,
+) -> float:  # fmt: skip
+    """`anchor` for dense rows and one output, eight rows at a time in registers; `index` counts from 0."""
+    start, losses, slopes = splat(bias * x[d]), splat(0.0), splat(0.0)
+    for first in range(lo, hi - 7, 8):
+        rows = beyond(values, first * d)
+        if near:
+            z = start + dots_together(rows, d, index, 0, x, 0)
+        else:
+            z = start + dots_in_order(rows, d, index, 0, x, 0)
+        w = load(weight, first)
+        value, slope = eight(code, scale, z, load(y, first))
+        losses, slope = fma(w, value, losses), w * slope
+        store(kept, first, slope)
+        slopes = slopes + slope
+        add_eight(rows, d, index, 0, slope, g, 0)
+    g[d] += bias * total(slopes)
+    return float(total(losses))
 
 
 @njit
@@ -24,37 +47,38 @@ def anchor(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
 ) -> float:
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    outputs, d = x.shape[0], x.shape[1] - 1
-    length = BLOCK if len(rows) == 1 else THIN_BLOCK
-    block = np.arange(length).astype(np.uint32)
-    index, whole, point, sums = pointer(block), located(rows), pointer(x), pointer(g)
-    targets, weights, slopes_kept = pointer(y), pointer(weight), pointer(kept)
-    z_array = np.zeros((length, outputs))
-    z = pointer(z_array)
-    loss, losses = 0.0, splat(0.0)
-    for start in range(lo, hi, length):
-        size = min(length, hi - start)
-        matrix = rows_from(whole, d, start)
-        margins(matrix, d, index, 0, size, point, outputs, bias, z)
-        if code == LOGISTIC:
+    outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
+    counting, z_array = np.arange(BLOCK).astype(np.uint32), np.zeros((BLOCK, outputs))
+    index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
+    targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
+    loss = 0.0
+    if len(rows) == 1 and outputs == 1:
+        loss = dense_anchor(
+            whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near, index
+        )  # fmt: skip
+        lo = hi - (hi - lo) % 8
+    for start in range(lo, hi, BLOCK):
+        size, part = min(BLOCK, hi - start), rows_from(whole, d, start)
+        margins(part, d, index, 0, size, point, outputs, bias, z, near)
+        if outputs == 1:
             for i in range(0, size, 8):
                 count = min(8, size - i)
                 w = load_some(weights, start + i, count)
-                value, slope = logistic(load(z, i), load_some(targets, start + i, count))
-                losses = fma(w, value, losses)
+                value, slope = eight(code, scale, load(z, i), load_some(targets, start + i, count))
+                loss += total(w * value)
                 store(z, i, w * slope)
-                store_some(slopes_kept, start + i, count, w * slope)
+                store_some(slopes, start + i, count, w * slope)
         else:
             for i in range(size):
                 w = weights[start + i]
-                loss += w * loss_and_slopes(code, scale, z, i * outputs, outputs, targets[start + i])
+                loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
                 for k in range(i * outputs, (i + 1) * outputs):
                     z[k] *= w
-                    slopes_kept[start * outputs + k] = z[k]
-        add_rows(matrix, d, index, 0, size, z, outputs, bias, sums)
-    alive(block)
+                    slopes[start * outputs + k] = z[k]
+        add_rows(part, d, index, 0, size, z, outputs, bias, sums)
+    alive(counting)
     alive(z_array)
-    return float(loss + total(losses))
+    return float(loss)
 
 
 @inlined
@@ -118,16 +142,16 @@ def differences(
     now: float, then: float, factor: float,
 ) -> None:  # fmt: skip
     """z ← factor·(now·w_i φ'(z) + then·kept_i) for the rows of a batch."""
-    if code == LOGISTIC:
+    if outputs == 1:
         for i in range(0, size, 8):
             count = min(8, size - i)
-            _, slope = logistic(load(z, i), take(y, index, first + i, count))
+            _, slope = eight(code, scale, load(z, i), take(y, index, first + i, count))
             slope = splat(factor * now) * take(weight, index, first + i, count) * slope
             store(z, i, fma(splat(factor * then), take(kept, index, first + i, count), slope))
     else:
+        batch_slopes(code, scale, z, index, first, size, outputs, y)
         for i in range(size):
             r = index[first + i]
-            slopes(code, scale, z, i * outputs, outputs, y[r])
             for k in range(outputs):
                 z[i * outputs + k] = factor * (now * weight[r] * z[i * outputs + k] + then * kept[r * outputs + k])
 
@@ -145,9 +169,10 @@ def inner(
     z_array = np.zeros((lines(size), outputs))
     matrix, order, point, constant, z = located(rows), pointer(index), pointer(x), pointer(pull), pointer(z_array)
     targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
+    near = rows[0].nbytes <= NEAR
     for t in range(index.shape[0]):
         first = t * size
-        margins(matrix, d, order, first, size, point, outputs, bias, z)
+        margins(matrix, d, order, first, size, point, outputs, bias, z, near)
         differences(
             z, order, first, size, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
         )  # fmt: skip
@@ -167,13 +192,12 @@ def renewing(
 ) -> None:  # fmt: skip
     """SAGA: the slopes in `kept` are renewed as rows come by, and `mean` follows them."""
     n, size, outputs, d = kept.shape[0], index.shape[1], x.shape[0], x.shape[1] - 1
-    z, change = np.empty((size, outputs)), np.empty(x.shape)
+    z, change = np.zeros((lines(size), outputs)), np.empty(x.shape)
     for t in range(index.shape[0]):
-        batch = index[t]
-        margins(located(rows), d, pointer(index), t * size, size, pointer(x), outputs, bias, pointer(z))
+        margins(located(rows), d, pointer(index), t * size, size, pointer(x), outputs, bias, pointer(z), True)
+        batch_slopes(code, scale, pointer(z), pointer(index), t * size, size, outputs, pointer(y))
         for i in range(size):
-            r = batch[i]
-            slopes(code, scale, pointer(z), i * outputs, outputs, y[r])
+            r = index[t, i]
             for k in range(outputs):
                 slope = weight[r] * z[i, k]
                 z[i, k] = slope - kept[r, k]

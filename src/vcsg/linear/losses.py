@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcsg.linear.compiled import inlined
-from vcsg.linear.lanes import fma, scale_by_power, splat, where_negative
+from vcsg.linear.lanes import fma, load, scale_by_power, splat, store, take, where_negative
 
 SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL = range(7)
 
@@ -49,73 +49,6 @@ logistic       log(1 + exp(−yz)), y = ±1
 squared-hinge  max(0, 1 − yz)²/2, y = ±1
 multinomial    log Σ_k exp(z_k) − z_y, y the number of the class
 """
-
-
-@inlined
-def slope(code: int, scale: float, z: float, y: float) -> float:
-    """φ'(z, y) of every loss but the multinomial."""
-    if code == LOGISTIC:
-        return -y / (1.0 + math.exp(min(y * z, 700.0)))
-    if code == SQUARED_HINGE:
-        return -y * max(0.0, 1.0 - y * z)
-    r = z - y
-    if code == HUBER:
-        return min(max(r, -scale), scale)
-    if code == GEMAN_MCCLURE:
-        q = 1.0 + (r / scale) ** 2
-        return r / (q * q)
-    if code == WELSCH:
-        return r * math.exp(-((r / scale) ** 2))
-    return r
-
-
-@inlined
-def value(code: int, scale: float, z: float, y: float) -> float:
-    """φ(z, y) of every loss but the logistic ones, which have loops of their own."""
-    if code == SQUARED_HINGE:
-        return 0.5 * max(0.0, 1.0 - y * z) ** 2
-    r = z - y
-    if code == HUBER:
-        return 0.5 * r * r if abs(r) <= scale else scale * abs(r) - 0.5 * scale * scale
-    if code == GEMAN_MCCLURE:
-        return 0.5 * r * r / (1.0 + (r / scale) ** 2)
-    if code == WELSCH:
-        return 0.5 * scale * scale * -math.expm1(-((r / scale) ** 2))
-    return 0.5 * r * r
-
-
-@inlined
-def class_slopes(z: Any, first: int, outputs: int, y: float) -> Any:
-    """φ(z, y) of the multinomial loss, and z ← φ'(z, y), for the margins z[first:] of one row."""
-    top, total, chosen = -math.inf, 0.0, z[first + int(y)]
-    for k in range(outputs):
-        top = max(top, z[first + k])
-    for k in range(outputs):
-        z[first + k] = math.exp(z[first + k] - top)
-        total += z[first + k]
-    for k in range(outputs):
-        z[first + k] /= total
-    z[first + int(y)] -= 1.0
-    return top + math.log(total) - chosen
-
-
-@inlined
-def slopes(code: int, scale: float, z: Any, first: int, outputs: int, y: float) -> None:
-    """z ← φ'(z, y) for the margins z[first:] of one row, one for each output."""
-    if code == MULTINOMIAL:
-        class_slopes(z, first, outputs, y)
-    else:
-        z[first] = slope(code, scale, z[first], y)
-
-
-@inlined
-def loss_and_slopes(code: int, scale: float, z: Any, first: int, outputs: int, y: float) -> Any:
-    """φ(z, y), and z ← φ'(z, y)."""
-    if code == MULTINOMIAL:
-        return class_slopes(z, first, outputs, y)
-    loss = value(code, scale, z[first], y)
-    z[first] = slope(code, scale, z[first], y)
-    return loss
 
 
 @inlined
@@ -166,6 +99,60 @@ def logistic(z: Any, y: Any) -> Any:
     series = fma(b, s2, fma(a, s4, one))
     loss = fma(s + s, series, where_negative(t, zero - t, zero))
     return loss, (zero - y) * where_negative(t, one, e) * q * (u + one)
+
+
+@inlined
+def eight(code: int, scale: float, z: Any, y: Any) -> Any:
+    """φ and φ' for eight rows, of every loss but the multinomial."""
+    if code == LOGISTIC:
+        return logistic(z, y)
+    zero, half, one, width = splat(0.0), splat(0.5), splat(1.0), splat(scale)
+    if code == SQUARED_HINGE:
+        short = one - y * z
+        short = where_negative(short, zero, short)
+        return half * short * short, zero - y * short
+    r = z - y
+    if code == HUBER:
+        inside = where_negative(r + width, zero - width, r)
+        inside = where_negative(width - inside, width, inside)
+        return inside * (r - half * inside), inside
+    u = r / width
+    if code == GEMAN_MCCLURE:
+        q = one + u * u
+        return half * r * r / q, r / (q * q)
+    if code == WELSCH:
+        e = decay(u * u)
+        return half * width * width * (one - e), r * e
+    return half * r * r, r
+
+
+@inlined
+def class_slopes(z: Any, first: int, outputs: int, y: float) -> Any:
+    """φ(z, y) of the multinomial loss, and z ← φ'(z, y), for the margins z[first:] of one row."""
+    top, total, chosen = -math.inf, 0.0, z[first + int(y)]
+    for k in range(outputs):
+        top = max(top, z[first + k])
+    for k in range(outputs):
+        z[first + k] = math.exp(z[first + k] - top)
+        total += z[first + k]
+    for k in range(outputs):
+        z[first + k] /= total
+    z[first + int(y)] -= 1.0
+    return top + math.log(total) - chosen
+
+
+@inlined
+def batch_slopes(
+    code: int, scale: float, z: Any, index: Any, first: int, size: int, outputs: int, y: Any
+) -> None:
+    """z ← φ'(z, y) for the margins of a batch."""
+    if code == MULTINOMIAL:
+        for i in range(size):
+            class_slopes(z, i * outputs, outputs, y[index[first + i]])
+    else:
+        for i in range(0, size, 8):
+            _, slope = eight(code, scale, load(z, i), take(y, index, first + i, min(8, size - i)))
+            store(z, i, slope)
 
 
 def bends(code: int, scale: float, z: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

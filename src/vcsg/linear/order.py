@@ -21,7 +21,9 @@ def sample(n: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
     if size == n:
         return rng.permutation(n)
     bounds = np.arange(size + 1) * n // size
-    return rng.permutation(rng.integers(bounds[:-1], bounds[1:]))
+    rows = bounds[:-1] + (rng.random(size) * np.diff(bounds)).astype(np.int64)
+    rng.shuffle(rows)
+    return rows
 
 
 def sequential(n: int, b: int, rng: np.random.Generator) -> Index:

@@ -4,15 +4,17 @@ A matrix is passed as a tuple: (values,) of a C-ordered dense one, (data, indice
 one line per output and one column per feature, and a last one for the intercept, whose feature is the number `bias`
 (1, or 0 for none). Inside the loops all arrays are pointers: to pass an array to a function costs as much as a row.
 
-Dense rows are read one after the other, for memory is fast in that order alone; eight of them share the sum across
-lanes, and in `dense_add` the loads and stores of what is added to.
+Dense rows are read one after the other, for memory is fast in that order alone, unless they are in a cache; eight of
+them share the sum across lanes, and in `dense_add` the loads and stores of what is added to.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from vcsg.linear.compiled import inlined
+import numpy as np
+
+from vcsg.linear.compiled import inlined, njit
 from vcsg.linear.lanes import (
     across,
     beyond,
@@ -27,6 +29,9 @@ from vcsg.linear.lanes import (
     store_some,
     total,
 )
+
+NEAR = 6 << 20
+"""Bytes of rows that are taken to be in a cache."""
 
 
 @inlined
@@ -47,21 +52,53 @@ def dot(values: Any, row: int, d: int, x: Any, line: int) -> Any:
 
 
 @inlined
+def dots_in_order(values: Any, d: int, index: Any, p: int, x: Any, line: int) -> Any:
+    """The products of eight rows and a line of x, row by row: as memory likes to be read."""
+    return across(
+        dot(values, index[p], d, x, line), dot(values, index[p + 1], d, x, line),
+        dot(values, index[p + 2], d, x, line), dot(values, index[p + 3], d, x, line),
+        dot(values, index[p + 4], d, x, line), dot(values, index[p + 5], d, x, line),
+        dot(values, index[p + 6], d, x, line), dot(values, index[p + 7], d, x, line),
+    )  # fmt: skip
+
+
+@inlined
+def dots_together(values: Any, d: int, index: Any, p: int, x: Any, line: int) -> Any:
+    """The same side by side, which loads x once for all eight: faster in a cache."""
+    a0, a1, a2, a3 = index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d
+    a4, a5, a6, a7 = index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
+    whole = d // 8 * 8
+    for j in range(0, whole, 8):
+        w = load(x, line + j)
+        s0, s1 = fma(load(values, a0 + j), w, s0), fma(load(values, a1 + j), w, s1)
+        s2, s3 = fma(load(values, a2 + j), w, s2), fma(load(values, a3 + j), w, s3)
+        s4, s5 = fma(load(values, a4 + j), w, s4), fma(load(values, a5 + j), w, s5)
+        s6, s7 = fma(load(values, a6 + j), w, s6), fma(load(values, a7 + j), w, s7)
+    if whole < d:
+        j, m = whole, d - whole
+        w = load_some(x, line + j, m)
+        s0, s1 = fma(load_some(values, a0 + j, m), w, s0), fma(load_some(values, a1 + j, m), w, s1)
+        s2, s3 = fma(load_some(values, a2 + j, m), w, s2), fma(load_some(values, a3 + j, m), w, s3)
+        s4, s5 = fma(load_some(values, a4 + j, m), w, s4), fma(load_some(values, a5 + j, m), w, s5)
+        s6, s7 = fma(load_some(values, a6 + j, m), w, s6), fma(load_some(values, a7 + j, m), w, s7)
+    return across(s0, s1, s2, s3, s4, s5, s6, s7)
+
+
+@inlined
 def dense_margins(
-    values: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float, z: Any
+    values: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float, z: Any, near: bool
 ) -> None:
     for k in range(outputs):
         line = k * (d + 1)
         start = bias * x[line + d]
         i = 0
         while i + 8 <= size:
-            p = first + i
-            sums = across(
-                dot(values, index[p], d, x, line), dot(values, index[p + 1], d, x, line),
-                dot(values, index[p + 2], d, x, line), dot(values, index[p + 3], d, x, line),
-                dot(values, index[p + 4], d, x, line), dot(values, index[p + 5], d, x, line),
-                dot(values, index[p + 6], d, x, line), dot(values, index[p + 7], d, x, line),
-            ) + splat(start)  # fmt: skip
+            sums = splat(start)
+            if near:
+                sums = sums + dots_together(values, d, index, first + i, x, line)
+            else:
+                sums = sums + dots_in_order(values, d, index, first + i, x, line)
             if outputs == 1:
                 store(z, i, sums)
             else:
@@ -147,6 +184,20 @@ def sparse_add(
             g[line + d] += bias * share
 
 
+@njit
+def square_norms(rows: Any, n: int, d: int, out: Any) -> None:
+    """out[i] ← ‖row i‖²."""
+    matrix = located(rows)
+    for i in range(n):
+        if len(rows) == 1:
+            out[i] = total(dot(matrix[0], i, d, matrix[0], i * d))
+        else:
+            s = 0.0
+            for p in range(rows[2][i], rows[2][i + 1]):
+                s += np.float64(rows[0][p]) * rows[0][p]
+            out[i] = s
+
+
 @inlined
 def located(rows: Any) -> Any:
     """The rows as pointers."""
@@ -164,10 +215,12 @@ def rows_from(rows: Any, d: int, start: int) -> Any:
 
 
 @inlined
-def margins(rows: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float, z: Any) -> None:
-    """z[i] ← the margins at x of row index[first + i], for i < size."""
+def margins(
+    rows: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float, z: Any, near: bool
+) -> None:
+    """z[i] ← the margins at x of row index[first + i], for i < size; `near` for rows that are in a cache."""
     if len(rows) == 1:
-        dense_margins(rows[0], d, index, first, size, x, outputs, bias, z)
+        dense_margins(rows[0], d, index, first, size, x, outputs, bias, z, near)
     else:
         sparse_margins(rows[0], rows[1], rows[2], d, index, first, size, x, outputs, bias, z)
 
