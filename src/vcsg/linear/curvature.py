@@ -87,7 +87,9 @@ def _factor(hessian: Array) -> Array:
 def column_scales(problem: Problem) -> Array:
     """1/√(the curvature along each coordinate), from these rows: what there is where d is too large for a factor."""
     if problem.sparse:
-        square = sparse.csr_matrix((problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape)
+        square = sparse.csr_matrix(
+            (problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape
+        )
     else:
         square = np.square(problem.rows, dtype=np.float64)
     sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * problem.loss.curvature

@@ -388,7 +388,7 @@ def _named(method: str) -> family.Method:
 
 def _seed(random_state: Any) -> int:
     """A number is its own seed: to set up scikit-learn's generator takes as long as a pass over ten thousand rows."""
-    if isinstance(random_state, Integral) and 0 <= random_state < 2**31:
+    if isinstance(random_state, Integral) and 0 <= int(random_state) < 2**31:
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 

@@ -29,6 +29,8 @@ STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
 """Bytes of data whose rows may be taken from anywhere without loss of time."""
+SMALL = 4096
+"""Rows that are copied of such data."""
 PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
@@ -192,7 +194,7 @@ def copied_rows(problem: Problem) -> int:
         return n
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, 4096 if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
+    return min(n // 2, SMALL if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
 
 
 def solve(

@@ -1,8 +1,8 @@
 """The hand-over: L-BFGS from where the stochastic steps got to, with a Hessian to begin with.
 
 H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's and the pairs of later steps correct H. Where
-d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes longer than a pass over ten thousand rows,
-so this is written out; with an L1 part, which takes bounds, scipy's is used.
+d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand rows,
+so this one is written out; with an L1 part, which takes bounds, scipy's is used.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Callable[[Ar
         return lambda v: squares * v
     with blas_threads(sample):
         factors = hessian_factors(sample, x)
-    return lambda v: np.stack([linalg.lapack.dpotrs(factor, line, lower=1)[0] for factor, line in zip(factors, v, strict=True)])
+    return lambda v: np.stack(
+        [linalg.lapack.dpotrs(factor, line, lower=1)[0] for factor, line in zip(factors, v, strict=True)]
+    )
 
 
 @cache
@@ -146,7 +148,7 @@ def _blas() -> ThreadpoolController:
 def blas_threads(sample: Problem) -> AbstractContextManager[object]:
     """As many threads for the Hessian as for the rows, where it is large enough for the setting to pay."""
     large = sample.outputs * sample.n * sample.d**2 > 1e8
-    return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()  # type: ignore[no-any-return]
+    return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
 
 
 def _search_split(f: Watched, start: Array) -> str:

@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.lanes import alive, beyond, fma, load, load_some, pointer, splat, store, store_some, take, total
+from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
 from vcsg.linear.losses import batch_slopes, class_slopes, eight
-from vcsg.linear.rows import NEAR, add_eight, add_rows, dots_in_order, dots_together, located, margins, rows_from
+from vcsg.linear.rows import (
+    NEAR,
+    add_eight,
+    add_rows,
+    dots_in_order,
+    dots_together,
+    located,
+    margins,
+    neighbours,
+    rows_from,
+)
 
 BLOCK = 256
 """Rows that are evaluated at once where not all is done in registers: few enough to be in the cache when read again."""
@@ -22,22 +32,19 @@ BLOCK = 256
 @inlined
 def dense_anchor(
     values: Any, d: int, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
-    g: Any, near: bool, index: Any,
+    g: Any, near: bool,
 ) -> float:  # fmt: skip
-    """`anchor` for dense rows and one output, eight rows at a time in registers; `index` counts from 0."""
+    """`anchor` for dense rows and one output, eight rows at a time in registers."""
     start, losses, slopes = splat(bias * x[d]), splat(0.0), splat(0.0)
     for first in range(lo, hi - 7, 8):
-        rows = beyond(values, first * d)
-        if near:
-            z = start + dots_together(rows, d, index, 0, x, 0)
-        else:
-            z = start + dots_in_order(rows, d, index, 0, x, 0)
+        at = neighbours(first, d)
+        z = start + (dots_together(values, at, d, x, 0) if near else dots_in_order(values, at, d, x, 0))
         w = load(weight, first)
         value, slope = eight(code, scale, z, load(y, first))
         losses, slope = fma(w, value, losses), w * slope
         store(kept, first, slope)
         slopes = slopes + slope
-        add_eight(rows, d, index, 0, slope, g, 0)
+        add_eight(values, at, d, slope, g, 0)
     g[d] += bias * total(slopes)
     return float(total(losses))
 
@@ -53,9 +60,7 @@ def anchor(
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
     loss = 0.0
     if len(rows) == 1 and outputs == 1:
-        loss = dense_anchor(
-            whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near, index
-        )  # fmt: skip
+        loss = dense_anchor(whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near)
         lo = hi - (hi - lo) % 8
     for start in range(lo, hi, BLOCK):
         size, part = min(BLOCK, hi - start), rows_from(whole, d, start)

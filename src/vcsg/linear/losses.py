@@ -142,9 +142,7 @@ def class_slopes(z: Any, first: int, outputs: int, y: float) -> Any:
 
 
 @inlined
-def batch_slopes(
-    code: int, scale: float, z: Any, index: Any, first: int, size: int, outputs: int, y: Any
-) -> None:
+def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: int, outputs: int, y: Any) -> None:
     """z ← φ'(z, y) for the margins of a batch."""
     if code == MULTINOMIAL:
         for i in range(size):

@@ -158,7 +158,8 @@ class Problem:
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
         """The problem of some rows, copied; sparse rows become dense where that is faster."""
-        rows = self.rows[index]
+        taken = not self.sparse and isinstance(index, np.ndarray)
+        rows = self.rows.take(index, axis=0) if taken else self.rows[index]
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])

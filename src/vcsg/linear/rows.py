@@ -35,9 +35,9 @@ NEAR = 6 << 20
 
 
 @inlined
-def dot(values: Any, row: int, d: int, x: Any, line: int) -> Any:
-    """Lanes whose sum is the product of a row and a line of x."""
-    s, t, a = splat(0.0), splat(0.0), row * d
+def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
+    """Lanes whose sum is the product of the row that begins at `a` and a line of x."""
+    s, t = splat(0.0), splat(0.0)
     whole = d // 8 * 8
     j = 0
     while j + 16 <= whole:
@@ -52,21 +52,35 @@ def dot(values: Any, row: int, d: int, x: Any, line: int) -> Any:
 
 
 @inlined
-def dots_in_order(values: Any, d: int, index: Any, p: int, x: Any, line: int) -> Any:
-    """The products of eight rows and a line of x, row by row: as memory likes to be read."""
-    return across(
-        dot(values, index[p], d, x, line), dot(values, index[p + 1], d, x, line),
-        dot(values, index[p + 2], d, x, line), dot(values, index[p + 3], d, x, line),
-        dot(values, index[p + 4], d, x, line), dot(values, index[p + 5], d, x, line),
-        dot(values, index[p + 6], d, x, line), dot(values, index[p + 7], d, x, line),
+def neighbours(first: int, d: int) -> Any:
+    """Where eight rows begin that follow one another."""
+    a = first * d
+    return a, a + d, a + 2 * d, a + 3 * d, a + 4 * d, a + 5 * d, a + 6 * d, a + 7 * d
+
+
+@inlined
+def places(index: Any, p: int, d: int) -> Any:
+    """Where the rows index[p] to index[p + 7] begin."""
+    return (
+        index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d,
+        index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d,
     )  # fmt: skip
 
 
 @inlined
-def dots_together(values: Any, d: int, index: Any, p: int, x: Any, line: int) -> Any:
+def dots_in_order(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
+    """The products of eight rows and a line of x, row by row: as memory likes to be read."""
+    return across(
+        dot(values, at[0], d, x, line), dot(values, at[1], d, x, line), dot(values, at[2], d, x, line),
+        dot(values, at[3], d, x, line), dot(values, at[4], d, x, line), dot(values, at[5], d, x, line),
+        dot(values, at[6], d, x, line), dot(values, at[7], d, x, line),
+    )  # fmt: skip
+
+
+@inlined
+def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
     """The same side by side, which loads x once for all eight: faster in a cache."""
-    a0, a1, a2, a3 = index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d
-    a4, a5, a6, a7 = index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d
+    a0, a1, a2, a3, a4, a5, a6, a7 = at
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
     whole = d // 8 * 8
     for j in range(0, whole, 8):
@@ -94,11 +108,11 @@ def dense_margins(
         start = bias * x[line + d]
         i = 0
         while i + 8 <= size:
-            sums = splat(start)
+            sums, at = splat(start), places(index, first + i, d)
             if near:
-                sums = sums + dots_together(values, d, index, first + i, x, line)
+                sums = sums + dots_together(values, at, d, x, line)
             else:
-                sums = sums + dots_in_order(values, d, index, first + i, x, line)
+                sums = sums + dots_in_order(values, at, d, x, line)
             if outputs == 1:
                 store(z, i, sums)
             else:
@@ -106,15 +120,14 @@ def dense_margins(
                     z[(i + j) * outputs + k] = lane(sums, j)
             i += 8
         while i < size:
-            z[i * outputs + k] = start + total(dot(values, index[first + i], d, x, line))
+            z[i * outputs + k] = start + total(dot(values, index[first + i] * d, d, x, line))
             i += 1
 
 
 @inlined
-def add_eight(values: Any, d: int, index: Any, p: int, s: Any, g: Any, line: int) -> None:
-    """g[line:] += Σ s_i·row index[p + i]."""
-    a0, a1, a2, a3 = index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d
-    a4, a5, a6, a7 = index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d
+def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
+    """g[line:] += Σ s_i·(row that begins at at[i])."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = at
     s0, s1, s2, s3 = splat(lane(s, 0)), splat(lane(s, 1)), splat(lane(s, 2)), splat(lane(s, 3))
     s4, s5, s6, s7 = splat(lane(s, 4)), splat(lane(s, 5)), splat(lane(s, 6)), splat(lane(s, 7))
     whole = d // 8 * 8
@@ -144,7 +157,7 @@ def dense_add(
         i = 0
         while i + 8 <= size:
             shares = load(s, i) if outputs == 1 else load_apart(s, i * outputs + k, outputs)
-            add_eight(values, d, index, first + i, shares, g, line)
+            add_eight(values, places(index, first + i, d), d, shares, g, line)
             g[line + d] += bias * total(shares)
             i += 8
         while i < size:
@@ -190,7 +203,7 @@ def square_norms(rows: Any, n: int, d: int, out: Any) -> None:
     matrix = located(rows)
     for i in range(n):
         if len(rows) == 1:
-            out[i] = total(dot(matrix[0], i, d, matrix[0], i * d))
+            out[i] = total(dot(matrix[0], i * d, d, matrix[0], i * d))
         else:
             s = 0.0
             for p in range(rows[2][i], rows[2][i + 1]):
