@@ -19,7 +19,7 @@ import numpy as np
 from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
-from vcsg.linear.epoch import svrg_epoch
+from vcsg.linear.epoch import lazy, svrg_epoch
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
@@ -29,8 +29,6 @@ STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
 """Bytes of data whose rows may be taken from anywhere without loss of time."""
-SMALL = 4096
-"""Rows that are copied of such data."""
 PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
@@ -62,7 +60,8 @@ class Run:
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     message: str = ""
-    averaging: bool = True
+    slow: bool = False
+    """Whether inner steps take much longer than the rows they read."""
     known: tuple[float, Array] | None = None
     """f and the gradient of its smooth part at x, over all rows."""
 
@@ -103,7 +102,7 @@ class Run:
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
             step, last = self.step_size(pilot.weight[:B] * norms[:B], plan), self.x
-            self.x = svrg_epoch(pilot, self.x, anchor, index, step, self.averaging)
+            self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B, epoch = max(plan.next_B, 2 * B), epoch + 1
         return plan
@@ -138,13 +137,13 @@ class Run:
                 return False
             before, last = norm, self.x.copy()
             index = self.mix(whole.n, plan.b, self.rng)
-            self.x = svrg_epoch(whole, self.x, anchor, index, step, self.averaging)
+            self.x = svrg_epoch(whole, self.x, anchor, index, step, average=True)
             self.passes += 1
 
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 else math.inf
+        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
         size = self.hessian_rows(pilot)
         if not size:
             return svrg > ROUGH
@@ -194,7 +193,7 @@ def copied_rows(problem: Problem) -> int:
         return n
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, SMALL if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
+    return min(n // 2, max(1024, min(n // 8, PILOT * n // size)))
 
 
 def solve(
@@ -218,7 +217,8 @@ def solve(
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
     run.smoothness = mean_smoothness(pilot)
-    plan = run.grow(pilot, norms)
+    run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
+    plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
         plan = method.schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem

@@ -3,7 +3,8 @@
 Between two visits a coordinate of x feels only `pull` and the penalty, x ← rx − ηp with r = 1 − ηl2. So x = αc − βp
 with an α and a β that are the same for all coordinates and a c that does not change: nothing has to catch up
 (`scaled_inner`, for one output and the L2 penalty or none). With another penalty the steps that a coordinate missed are
-taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`).
+taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`); which for the rational
+penalty takes so long that `growing` leaves such problems to L-BFGS.
 """
 
 from __future__ import annotations
@@ -72,7 +73,14 @@ def scaled_inner(
 def advance(
     x: Any, pull: Any, j: int, missed: int, step: float, now: float, l1: float, l2: float, rational: float
 ) -> None:
-    """Take the last `missed` steps of coordinate j."""
+    """Take the last `missed` steps of coordinate j: at once where they are of one kind, else one after the other."""
+    if l1 == 0.0 and rational == 0.0:
+        keep = 1.0 - step * now * l2
+        power = keep**missed
+        sums = (1.0 - power) / (1.0 - keep) if keep != 1.0 else float(missed)
+        for k in range(x.shape[0]):
+            x[k, j] = power * x[k, j] - step * sums * pull[k, j]
+        return
     for k in range(x.shape[0]):
         for _ in range(missed):
             before = x[k, j]
