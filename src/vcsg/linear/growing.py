@@ -64,6 +64,8 @@ class Run:
     """Whether inner steps take much longer than the rows they read."""
     known: tuple[float, Array] | None = None
     """f and the gradient of its smooth part at x, over all rows."""
+    sound: Array = field(default_factory=lambda: np.empty(0))
+    """The last point where both were finite, to begin with the start."""
 
     # --- what is written down
 
@@ -79,9 +81,9 @@ class Run:
         norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
         self.note(stage, B, value, norm)
         if math.isfinite(norm + value):
-            self.known = value, gradient
+            self.known, self.sound = (value, gradient), self.x
             return norm
-        if not self.x.any() or self.known is None:
+        if self.x is self.sound:
             raise FloatingPointError(f"at an anchor of {B} rows f = {value} and ‖∇f‖ = {norm}")
         return math.inf
 
@@ -90,18 +92,18 @@ class Run:
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
         """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch, last = schedule.first(n), math.nan, None, 1, self.x
+        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
             if self.look(pilot, anchor, "growing", B) == math.inf:
-                self.x = last
+                self.x = self.sound
                 return plan
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step, last = self.step_size(pilot.weight[:B] * norms[:B], plan), self.x
+            step = self.step_size(pilot.weight[:B] * norms[:B], plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B, epoch = max(plan.next_B, 2 * B), epoch + 1
@@ -117,7 +119,7 @@ class Run:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
         step = self.step_size(pilot.weight * norms, plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
-        before, last = math.inf, self.x
+        before, last = math.inf, self.sound
         while True:
             anchor = whole.anchor(self.x)
             self.passes += 1
@@ -126,16 +128,17 @@ class Run:
                 self.message = "‖∇f‖ ≤ tol"
                 return True
             if not norm < 2 * before:  # diverged: back, with half the step
-                self.x, step, rate, norm = last.copy(), step / 2, 0.0, before
-                anchor, self.known = whole.anchor(last), whole.objective(last)
-                self.passes += 2
+                self.x, step, rate = last, step / 2, 0.0
+                anchor = whole.anchor(last)
+                self.passes += 1
+                norm = self.look(whole, anchor, "full", whole.n)
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
             if self.passes >= self.budget:
                 return False
             if self.hand_over_pays(norm, rate, pilot):
                 return False
-            before, last = norm, self.x.copy()
+            before, last = norm, self.x
             index = self.mix(whole.n, plan.b, self.rng)
             self.x = svrg_epoch(whole, self.x, anchor, index, step, average=True)
             self.passes += 1
@@ -213,6 +216,7 @@ def solve(
     """
     check_method(method)
     run = Run(problem, start.copy(), tol, passes, method, np.random.default_rng(seed), report)
+    run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
