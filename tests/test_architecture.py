@@ -39,7 +39,7 @@ EXTRAS = {
     "kernels.py": {"triton"},
     "graphed.py": {"triton"},
     "training": {"matplotlib", "rich"},
-    "linear": {"numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "cli.py": {"typer"},

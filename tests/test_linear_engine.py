@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from linear_data import TORCH_LOSSES, autograd, make_problem
-from scipy import sparse
+from scipy import optimize, sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, engine, order, precompile, run
+from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.problem import variance
 from vcsg.weights import Weights
@@ -148,7 +148,7 @@ def test_orders_take_each_row_at_most_once_and_nearly_all(mix: Any, n: int, b: i
 
 def test_interleaved_batches_come_from_everywhere() -> None:
     index = order.interleaved(1600, 16, np.random.default_rng(0))
-    assert (index // 100 == np.arange(16)).all()
+    assert (index // 400 == np.repeat(np.arange(4), 4)).all()
 
 
 def test_a_sample_has_no_row_twice() -> None:
@@ -190,3 +190,27 @@ def test_methods_reach_the_tolerance(name: str) -> None:
     found = run(problem, np.zeros(problem.shape), vcsg.make(name), tol=1e-6, passes=5000)
     assert found.converged
     assert np.linalg.norm(problem.objective(found.x)[1]) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge", "multinomial"])
+@pytest.mark.parametrize("factored", [True, False])
+def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -> None:
+    problem = make_problem(name, n=300, d=6, bias=1.0, penalty=Penalty(l2=0.05), weighted=True)
+    start, passes = np.ones(problem.shape), []
+    sample = problem.subset(np.arange(100)) if factored else None
+    x, norm, _ = lbfgs.minimise(
+        problem, sample, start, problem.objective(start), 1e-9, 500, lambda *seen: passes.append(seen)
+    )
+    f, gradient = problem.objective(x)
+    assert norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
+    assert norm <= 1e-9
+    expected = optimize.minimize(lambda w: problem.objective(w.reshape(start.shape))[0], x.ravel() * 0.9, method="BFGS")
+    assert f <= expected.fun + 1e-12
+    assert passes[-1] == (f, norm)
+
+
+def test_lbfgs_keeps_to_its_budget() -> None:
+    problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
+    start, passes = np.ones(problem.shape), []
+    lbfgs.minimise(problem, None, start, problem.objective(start), 0.0, 3, lambda *seen: passes.append(seen))
+    assert len(passes) == 3

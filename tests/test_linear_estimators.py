@@ -145,6 +145,17 @@ def test_non_convex_penalty_is_stationary() -> None:
     np.testing.assert_allclose(slope + 0.01 * 2 * w / (1 + w**2) ** 2, 0, atol=2e-8)
 
 
+def test_non_convex_penalty_on_sparse_rows_is_left_to_lbfgs() -> None:
+    """Its inner steps would wait for coordinates that take theirs one by one."""
+    rng = np.random.default_rng(0)
+    rows = sparse.random(3000, 5000, 2e-3, "csr", random_state=0)
+    y = (rows @ rng.normal(size=5000) > 0).astype(int)
+    ours = LinearClassifier(penalty="rational", alpha=1e-3, tol=1e-6, random_state=0).fit(rows, y)
+    assert ours.solver_ == "growing-svrg, then l-bfgs"
+    assert ours.history_[0].rows == 3000
+    assert ours.history_[-1].gradient_norm <= 1e-6
+
+
 # --- stopping
 
 
@@ -264,7 +275,7 @@ def test_entries_that_are_not_finite(bad: float, kind: str, n: int) -> None:
     X[n // 3, 2] = bad
     rows = sparse.csr_matrix(X) if kind == "sparse" else X
     for model in (LinearClassifier(), LinearRegressor()):
-        with pytest.raises(ValueError, match=r"NaN|infinity"):
+        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
             model.fit(rows, y)
 
 

@@ -25,6 +25,6 @@ def njit(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """For small functions: part of the loop that calls them, so that it can be vectorised."""
-    compiled: Function = numba.njit(fastmath=FAST, inline="always", error_model="numpy")(function)
+    """For small functions: part of the loop that calls them. Give them numbers and pointers: arrays are counted."""
+    compiled: Function = numba.njit(nogil=True, fastmath=FAST, forceinline=True, error_model="numpy")(function)
     return compiled

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
+from vcsg.linear.compiled import njit
 from vcsg.linear.losses import bends
 from vcsg.linear.problem import Array, Problem
 
@@ -16,25 +18,21 @@ ITERATIONS = 4
 
 
 def mean_smoothness(problem: Problem) -> float:
-    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, by power iteration from their mean: that of f's loss."""
-    rows, weight = problem.rows[:SAMPLE], problem.weight[:SAMPLE]
-    size = rows.shape[0]
-    v = np.append(rows.T @ weight, problem.bias * weight.sum()).astype(np.float64)
-    v += np.abs(v).max() * 0.1 * np.random.default_rng(0).standard_normal(v.size)
+    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, by power iteration from a sum of them: that of f's loss."""
+    rows, weight, bias = problem.rows[:SAMPLE], problem.weight[:SAMPLE] / min(SAMPLE, problem.n), problem.bias
+    back, z = rows.T, weight * np.linspace(0.5, 1.5, weight.size)  # unlike any that would cancel
     found = 0.0
-    for _ in range(ITERATIONS):
-        length = float(np.linalg.norm(v))
-        if length == 0:
-            return 0.0
-        v /= length
-        z = weight * (rows @ v[:-1] + problem.bias * v[-1])
-        v = np.append(rows.T @ z, problem.bias * z.sum()) / size
-        found = float(np.linalg.norm(v))
+    for _ in range(ITERATIONS + 1):
+        v, c = back @ z, bias * float(z.sum())
+        found = math.sqrt(float(v @ v) + c * c)
+        if found == 0:
+            break
+        z = weight * (rows @ v + bias * c) / found
     return problem.loss.curvature * found
 
 
-def inverse_factors(problem: Problem, x: Array) -> Array:
-    """For every output an M with MMᵀ ≈ H⁻¹, H the Hessian at x of this problem's f (its block of that output).
+def hessian_factors(problem: Problem, x: Array) -> list[Array]:
+    """For every output the Cholesky factor of H, the Hessian at x of this problem's f (its block of that output).
 
     H is a sample's in any case, so single precision will do for it.
     """
@@ -42,7 +40,7 @@ def inverse_factors(problem: Problem, x: Array) -> Array:
     dense = rows.toarray() if problem.sparse else rows
     z = dense @ x[:, :-1].T + problem.bias * x[:, -1]
     weight = problem.weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y) / problem.n
-    factors = np.empty((problem.outputs, d + 1, d + 1))
+    factors = []
     for k in range(problem.outputs):
         root = np.sqrt(weight[:, k])
         hessian = _gram(dense, root, problem.bias, np.float32)
@@ -54,35 +52,46 @@ def inverse_factors(problem: Problem, x: Array) -> Array:
             diagonal[-1] = 1.0
         # What no row and no penalty bends gets a curvature that is small against the rest.
         diagonal += 1e-10 * max(float(diagonal.max()), 1e-300)
-        factors[k] = _inverse_root(hessian)
+        factors.append(_factor(hessian))
     return factors
 
 
 def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
     """Σ root_i²·a_i a_iᵀ, the intercept's feature included."""
     scaled = np.empty((dense.shape[0], dense.shape[1] + 1), dtype)
+    scale_rows(dense, root, bias, scaled)
     with np.errstate(over="ignore", invalid="ignore"):
-        np.multiply(dense, root[:, None], out=scaled[:, :-1], casting="unsafe")
-        scaled[:, -1] = bias * root
         return np.asarray(scaled.T @ scaled, np.float64)
 
 
-def _inverse_root(hessian: Array) -> Array:
-    """M with MMᵀ = H⁻¹; where rounding has left H indefinite, of an H with a larger diagonal."""
+@njit
+def scale_rows(dense: Any, root: Any, bias: float, scaled: Any) -> None:
+    d = dense.shape[1]
+    for i in range(dense.shape[0]):
+        row, out, factor = dense[i], scaled[i], root[i]
+        for j in range(d):
+            out[j] = row[j] * factor
+        out[d] = bias * factor
+
+
+def _factor(hessian: Array) -> Array:
+    """Lower, by Cholesky; where rounding has left H indefinite, of an H with a larger diagonal."""
     for relative in (2e-6, 1e-3, 1.0):
         hessian.reshape(-1)[:: len(hessian) + 1] *= 1 + relative
-        try:
-            factor = linalg.cholesky(hessian, lower=True, check_finite=False)
-        except linalg.LinAlgError:
-            continue
-        inverse, _ = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
-        return np.asarray(np.tril(inverse).T)
-    return np.diag(np.diagonal(hessian) ** -0.5)
+        factor, failed = linalg.lapack.dpotrf(hessian, lower=1)
+        if not failed:
+            return np.asarray(factor)
+    return np.diag(np.diagonal(hessian) ** 0.5)
 
 
 def column_scales(problem: Problem) -> Array:
     """1/√(the curvature along each coordinate), from these rows: what there is where d is too large for a factor."""
-    square = problem.rows.multiply(problem.rows) if problem.sparse else np.square(problem.rows, dtype=np.float64)
+    if problem.sparse:
+        square = sparse.csr_matrix(
+            (problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape
+        )
+    else:
+        square = np.square(problem.rows, dtype=np.float64)
     sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * problem.loss.curvature
     sums += problem.penalty.curvature
     scales = np.append(sums, problem.loss.curvature * problem.bias**2 or 1.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -71,7 +73,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return fitting.canonical(X), y
 
     def _solve(self, problem: Problem, start: Array, passes: float, tol: float) -> Solution:
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = _seed(self.random_state)
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
         try:
@@ -87,8 +89,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The method by name; one that has a target ε for ‖∇f‖² gets tol²."""
         if isinstance(self.method, family.Method):
             return self.method
-        targets = {"eps": tol**2} if self.method in ("vcsg", "scsg") and tol > 0 else {}
-        return family.make(self.method, **targets)
+        if self.method in ("vcsg", "scsg") and tol > 0:
+            return family.make(self.method, eps=tol**2)
+        return _named(self.method)
 
     def _print(self, epoch: Epoch) -> None:
         print(f"[{type(self).__name__}] {epoch}")
@@ -378,6 +381,18 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return self._margins(X)
 
 
+@cache
+def _named(method: str) -> family.Method:
+    return family.make(method)
+
+
+def _seed(random_state: Any) -> int:
+    """A number is its own seed: to set up scikit-learn's generator takes as long as a pass over ten thousand rows."""
+    if isinstance(random_state, Integral) and 0 <= int(random_state) < 2**31:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
 def _plain(X: Any, y: Any) -> bool:
     """Whether X and y are what the compiled loops take as it is."""
     if type(X) is not np.ndarray or type(y) is not np.ndarray or X.dtype not in (np.float64, np.float32):
@@ -399,11 +414,11 @@ def _signs(y: npt.NDArray[Any], positive: Any) -> Array:
 
 def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The sorted classes; whole numbers are classes without a closer look, which takes long for many rows."""
-    y = column_or_1d(y, warn=True)
-    if y.dtype.kind not in "iub":
+    if y.dtype.kind not in "iub" or y.ndim != 1:
+        y = column_or_1d(y, warn=True)
         check_classification_targets(y)
     elif y.size:
-        ends = np.unique([y.min(), y.max()])
-        if ((y == ends[0]) | (y == ends[-1])).all():
-            return ends.astype(y.dtype)
+        low, high = y.min(), y.max()
+        if low < high and np.count_nonzero(y == low) + np.count_nonzero(y == high) == y.size:
+            return np.array([low, high], y.dtype)
     return np.unique(y)

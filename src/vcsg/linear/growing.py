@@ -19,7 +19,7 @@ import numpy as np
 from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
-from vcsg.linear.epoch import svrg_epoch
+from vcsg.linear.epoch import lazy, svrg_epoch
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
@@ -29,8 +29,6 @@ STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
 """Bytes of data whose rows may be taken from anywhere without loss of time."""
-COPY_DENSE = 48 << 20
-"""Bytes up to which sparse rows that become dense by it are all copied."""
 PILOT = 20 << 20
 """Bytes of the copied rows otherwise, at most."""
 FLOPS = 20
@@ -62,9 +60,12 @@ class Run:
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     message: str = ""
-    averaging: bool = True
+    slow: bool = False
+    """Whether inner steps take much longer than the rows they read."""
     known: tuple[float, Array] | None = None
     """f and the gradient of its smooth part at x, over all rows."""
+    sound: Array = field(default_factory=lambda: np.empty(0))
+    """The last point where both were finite, to begin with the start."""
 
     # --- what is written down
 
@@ -80,9 +81,9 @@ class Run:
         norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
         self.note(stage, B, value, norm)
         if math.isfinite(norm + value):
-            self.known = value, gradient
+            self.known, self.sound = (value, gradient), self.x
             return norm
-        if not self.x.any() or self.known is None:
+        if self.x is self.sound:
             raise FloatingPointError(f"at an anchor of {B} rows f = {value} and ‖∇f‖ = {norm}")
         return math.inf
 
@@ -91,19 +92,19 @@ class Run:
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
         """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch, last = schedule.first(n), math.nan, None, 1, self.x
+        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
             if self.look(pilot, anchor, "growing", B) == math.inf:
-                self.x = last
+                self.x = self.sound
                 return plan
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step, last = self.step_size(pilot.weight[:B] * norms[:B], plan), self.x
-            self.x = svrg_epoch(pilot, self.x, anchor, index, step, self.averaging)
+            step = self.step_size(pilot.weight[:B] * norms[:B], plan)
+            self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B, epoch = max(plan.next_B, 2 * B), epoch + 1
         return plan
@@ -118,7 +119,7 @@ class Run:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
         step = self.step_size(pilot.weight * norms, plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
-        before, last = math.inf, self.x
+        before, last = math.inf, self.sound
         while True:
             anchor = whole.anchor(self.x)
             self.passes += 1
@@ -127,24 +128,25 @@ class Run:
                 self.message = "‖∇f‖ ≤ tol"
                 return True
             if not norm < 2 * before:  # diverged: back, with half the step
-                self.x, step, rate, norm = last.copy(), step / 2, 0.0, before
-                anchor, self.known = whole.anchor(last), whole.objective(last)
-                self.passes += 2
+                self.x, step, rate = last, step / 2, 0.0
+                anchor = whole.anchor(last)
+                self.passes += 1
+                norm = self.look(whole, anchor, "full", whole.n)
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
             if self.passes >= self.budget:
                 return False
             if self.hand_over_pays(norm, rate, pilot):
                 return False
-            before, last = norm, self.x.copy()
+            before, last = norm, self.x
             index = self.mix(whole.n, plan.b, self.rng)
-            self.x = svrg_epoch(whole, self.x, anchor, index, step, self.averaging)
+            self.x = svrg_epoch(whole, self.x, anchor, index, step, average=True)
             self.passes += 1
 
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 else math.inf
+        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
         size = self.hessian_rows(pilot)
         if not size:
             return svrg > ROUGH
@@ -188,13 +190,13 @@ def stored(problem: Problem) -> int:
 
 
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where that makes sparse ones dense, or n is small."""
+    """How many rows are copied side by side: all of them where n is small."""
     n, d = problem.n, problem.d
-    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
-    if n < 2048 or (dense and 8 * n * d <= COPY_DENSE):
+    if n < 2048:
         return n
+    dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, 4096 if size <= CACHE else max(1024, min(n // 8, PILOT * n // size)))
+    return min(n // 2, max(1024, min(n // 8, PILOT * n // size)))
 
 
 def solve(
@@ -214,11 +216,13 @@ def solve(
     """
     check_method(method)
     run = Run(problem, start.copy(), tol, passes, method, np.random.default_rng(seed), report)
+    run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
     run.smoothness = mean_smoothness(pilot)
-    plan = run.grow(pilot, norms)
+    run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
+    plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
         plan = method.schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem

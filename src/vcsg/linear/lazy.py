@@ -3,7 +3,8 @@
 Between two visits a coordinate of x feels only `pull` and the penalty, x ← rx − ηp with r = 1 − ηl2. So x = αc − βp
 with an α and a β that are the same for all coordinates and a c that does not change: nothing has to catch up
 (`scaled_inner`, for one output and the L2 penalty or none). With another penalty the steps that a coordinate missed are
-taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`).
+taken one after the other when it is needed, up to the first that changes nothing (`lazy_inner`); which for the rational
+penalty takes so long that `growing` leaves such problems to L-BFGS.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import njit
-from vcsg.linear.loops import add_to, differences, penalty_slope, shrunk
+from vcsg.linear.lanes import alive, pointer
+from vcsg.linear.loops import add_to, differences, lines, penalty_slope, shrunk
 from vcsg.linear.rows import sparse_add, sparse_margins
 
 TINY = 1e-6
@@ -28,39 +30,42 @@ def scaled_inner(
     """As `loops.inner`, but total += x only after every so many steps from `tail` on; returns how often that was."""
     size, d = index.shape[1], x.shape[1] - 1
     w, drag = x[0], pull[0]
-    z = np.empty((size, 1))
-    cells = np.empty((d, 2))  # c and p side by side, for one visit to memory
+    z_array, pairs = np.zeros(lines(size)), np.empty((d, 2))  # c and p side by side, for one visit to memory
     for j in range(d):
-        cells[j, 0], cells[j, 1] = w[j], drag[j]
+        pairs[j, 0], pairs[j, 1] = w[j], drag[j]
+    values, columns, starts, order = pointer(data), pointer(indices), pointer(indptr), pointer(index)
+    z, cells, targets, weights, slopes = pointer(z_array), pointer(pairs), pointer(y), pointer(weight), pointer(kept)
     keep, alpha, beta, taken = 1.0 - step * now * l2, 1.0, 0.0, 0
     for t in range(index.shape[0]):
-        batch = index[t]
+        first = t * size
         for i in range(size):
             c = p = 0.0
-            for e in range(indptr[batch[i]], indptr[batch[i] + 1]):
-                j = indices[e]
-                c += data[e] * cells[j, 0]
-                p += data[e] * cells[j, 1]
-            z[i, 0] = alpha * c - beta * p + bias * w[d]
-        differences(z, batch, y, weight, code, scale, kept, now, then, -step / size)
+            row = order[first + i]
+            for e in range(starts[row], starts[row + 1]):
+                j = 2 * columns[e]
+                c += values[e] * cells[j]
+                p += values[e] * cells[j + 1]
+            z[i] = alpha * c - beta * p + bias * w[d]
+        differences(z, order, first, size, 1, targets, weights, code, scale, slopes, now, then, -step / size)
         w[d] -= step * drag[d]
         alpha, beta = keep * alpha, keep * beta + step
         for i in range(size):
-            change = z[i, 0] / alpha
-            for e in range(indptr[batch[i]], indptr[batch[i] + 1]):
-                cells[indices[e], 0] += change * data[e]
-            w[d] += bias * z[i, 0]
+            change, row = z[i] / alpha, order[first + i]
+            for e in range(starts[row], starts[row + 1]):
+                cells[2 * columns[e]] += change * values[e]
+            w[d] += bias * z[i]
         if t >= tail and (t - tail) % every == 0:
             for j in range(d):
-                total[0, j] += alpha * cells[j, 0] - beta * cells[j, 1]
+                total[0, j] += alpha * cells[2 * j] - beta * cells[2 * j + 1]
             total[0, d] += w[d]
             taken += 1
         if alpha < TINY:
             for j in range(d):
-                cells[j, 0] = alpha * cells[j, 0] - beta * cells[j, 1]
+                cells[2 * j] = alpha * cells[2 * j] - beta * cells[2 * j + 1]
             alpha, beta = 1.0, 0.0
     for j in range(d):
-        w[j] = alpha * cells[j, 0] - beta * cells[j, 1]
+        w[j] = alpha * pairs[j, 0] - beta * pairs[j, 1]
+    alive(z_array)
     return taken
 
 
@@ -68,7 +73,14 @@ def scaled_inner(
 def advance(
     x: Any, pull: Any, j: int, missed: int, step: float, now: float, l1: float, l2: float, rational: float
 ) -> None:
-    """Take the last `missed` steps of coordinate j."""
+    """Take the last `missed` steps of coordinate j: at once where they are of one kind, else one after the other."""
+    if l1 == 0.0 and rational == 0.0:
+        keep = 1.0 - step * now * l2
+        power = keep**missed
+        sums = (1.0 - power) / (1.0 - keep) if keep != 1.0 else float(missed)
+        for k in range(x.shape[0]):
+            x[k, j] = power * x[k, j] - step * sums * pull[k, j]
+        return
     for k in range(x.shape[0]):
         for _ in range(missed):
             before = x[k, j]
@@ -95,8 +107,11 @@ def lazy_inner(
     tail: int, every: int,
 ) -> int:  # fmt: skip
     """As `scaled_inner`, for any number of outputs and every penalty."""
-    N, size, d = index.shape[0], index.shape[1], x.shape[1] - 1
-    z = np.empty((size, x.shape[0]))
+    N, size, d, outputs = index.shape[0], index.shape[1], x.shape[1] - 1, x.shape[0]
+    z = np.zeros((lines(size), outputs))
+    matrix = pointer(data), pointer(indices), pointer(indptr)
+    order, point, margins, targets = pointer(index), pointer(x), pointer(z), pointer(y)
+    weights, slopes = pointer(weight), pointer(kept)
     last = np.zeros(d, np.int64)
     taken = 0
     for t in range(N):
@@ -107,8 +122,10 @@ def lazy_inner(
                 if last[j] < t:
                     advance(x, pull, j, t - last[j], step, now, l1, l2, rational)
                     last[j] = t
-        sparse_margins(data, indices, indptr, batch, x, bias, z)
-        differences(z, batch, y, weight, code, scale, kept, now, then, -step / size)
+        sparse_margins(*matrix, d, order, t * size, size, point, outputs, bias, margins)
+        differences(
+            margins, order, t * size, size, outputs, targets, weights, code, scale, slopes, now, then, -step / size
+        )  # fmt: skip
         for k in range(x.shape[0]):
             x[k, d] -= step * pull[k, d]
         for i in range(size):
@@ -118,7 +135,7 @@ def lazy_inner(
                     for k in range(x.shape[0]):
                         x[k, j] -= step * (now * penalty_slope(l2, rational, x[k, j]) + pull[k, j])
                     last[j] = -(t + 1)
-        sparse_add(data, indices, indptr, batch, z, bias, x)
+        sparse_add(*matrix, d, order, t * size, size, margins, outputs, bias, point)
         for i in range(size):
             for p in range(indptr[batch[i]], indptr[batch[i] + 1]):
                 j = indices[p]
@@ -129,7 +146,8 @@ def lazy_inner(
                             x[k, j] = shrunk(x[k, j], step * l1)
         if t >= tail and (t - tail) % every == 0:
             catch_up(x, pull, t + 1, last, step, now, l1, l2, rational)
-            add_to(total, x)
+            add_to(pointer(total), point, x.size)
             taken += 1
     catch_up(x, pull, N, last, step, now, l1, l2, rational)
+    alive(z)
     return taken

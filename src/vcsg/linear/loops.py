@@ -11,11 +11,42 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.losses import LOGISTIC, logistic_block, loss_and_slopes, slopes
-from vcsg.linear.rows import add_rows, margins
+from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
+from vcsg.linear.losses import batch_slopes, class_slopes, eight
+from vcsg.linear.rows import (
+    NEAR,
+    add_eight,
+    add_rows,
+    dots_in_order,
+    dots_together,
+    located,
+    margins,
+    neighbours,
+    rows_from,
+)
 
-BLOCK = 64
-"""Rows that are evaluated at once in an anchor: few enough to be in the cache when they are read the second time."""
+BLOCK = 256
+"""Rows that are evaluated at once where not all is done in registers: few enough to be in the cache when read again."""
+
+
+@inlined
+def dense_anchor(
+    values: Any, d: int, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
+    g: Any, near: bool,
+) -> float:  # fmt: skip
+    """`anchor` for dense rows and one output, eight rows at a time in registers."""
+    start, losses, slopes = splat(bias * x[d]), splat(0.0), splat(0.0)
+    for first in range(lo, hi - 7, 8):
+        at = neighbours(first, d)
+        z = start + (dots_together(values, at, d, x, 0) if near else dots_in_order(values, at, d, x, 0))
+        w = load(weight, first)
+        value, slope = eight(code, scale, z, load(y, first))
+        losses, slope = fma(w, value, losses), w * slope
+        store(kept, first, slope)
+        slopes = slopes + slope
+        add_eight(values, at, d, slope, g, 0)
+    g[d] += bias * total(slopes)
+    return float(total(losses))
 
 
 @njit
@@ -23,29 +54,36 @@ def anchor(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
 ) -> float:
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    z = np.empty((BLOCK, x.shape[0]))
-    index = np.empty(BLOCK, np.uint32)
-    power = np.empty((BLOCK, 2))
-    bits = power.view(np.int64)
-    total = 0.0
+    outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
+    counting, z_array = np.arange(BLOCK).astype(np.uint32), np.zeros((BLOCK, outputs))
+    index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
+    targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
+    loss = 0.0
+    if len(rows) == 1 and outputs == 1:
+        loss = dense_anchor(whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near)
+        lo = hi - (hi - lo) % 8
     for start in range(lo, hi, BLOCK):
-        size = min(BLOCK, hi - start)
-        for i in range(size):
-            index[i] = start + i
-        margins(rows, index[:size], x, bias, z)
-        if code == LOGISTIC:
-            total += logistic_block(z, y, weight, index[:size], power, bits)
+        size, part = min(BLOCK, hi - start), rows_from(whole, d, start)
+        margins(part, d, index, 0, size, point, outputs, bias, z, near)
+        if outputs == 1:
+            for i in range(0, size, 8):
+                count = min(8, size - i)
+                w = load_some(weights, start + i, count)
+                value, slope = eight(code, scale, load(z, i), load_some(targets, start + i, count))
+                loss += total(w * value)
+                store(z, i, w * slope)
+                store_some(slopes, start + i, count, w * slope)
         else:
             for i in range(size):
-                r = index[i]
-                total += weight[r] * loss_and_slopes(code, scale, z[i], y[r])
-                for k in range(x.shape[0]):
-                    z[i, k] *= weight[r]
-        for i in range(size):
-            for k in range(x.shape[0]):
-                kept[start + i, k] = z[i, k]
-        add_rows(rows, index[:size], z, bias, g)
-    return total
+                w = weights[start + i]
+                loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
+                for k in range(i * outputs, (i + 1) * outputs):
+                    z[k] *= w
+                    slopes[start * outputs + k] = z[k]
+        add_rows(part, d, index, 0, size, z, outputs, bias, sums)
+    alive(counting)
+    alive(z_array)
+    return float(loss)
 
 
 @inlined
@@ -61,20 +99,23 @@ def shrunk(x: float, by: float) -> float:
     return max(x - by, 0.0) + min(x + by, 0.0)
 
 
-@njit
-def drift(x: Any, pull: Any, step: float, now: float, l2: float, rational: float) -> None:
+@inlined
+def drift(x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float) -> None:
     """x ← x − η(now·P'(x) + pull): the part of a step that is the same for all rows."""
-    d = x.shape[1] - 1
-    for k in range(x.shape[0]):
-        w, c = x[k], pull[k]
+    for k in range(outputs):
+        line = k * (d + 1)
         if rational == 0.0:
-            keep = 1.0 - step * now * l2
-            for j in range(d):
-                w[j] = keep * w[j] - step * c[j]
+            keep, back = splat(1.0 - step * now * l2), splat(-step)
+            whole = d // 8 * 8
+            for j in range(line, line + whole, 8):
+                store(x, j, fma(load(pull, j), back, load(x, j) * keep))
+            if whole < d:
+                j, m = line + whole, d - whole
+                store_some(x, j, m, fma(load_some(pull, j, m), back, load_some(x, j, m) * keep))
         else:
-            for j in range(d):
-                w[j] -= step * (now * penalty_slope(l2, rational, w[j]) + c[j])
-        w[d] -= step * c[d]
+            for j in range(line, line + d):
+                x[j] -= step * (now * penalty_slope(l2, rational, x[j]) + pull[j])
+        x[line + d] -= step * pull[line + d]
 
 
 @njit
@@ -85,23 +126,39 @@ def shrink(x: Any, by: float) -> None:
             w[j] = shrunk(w[j], by)
 
 
-@njit
-def add_to(total: Any, x: Any) -> None:
-    for k in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            total[k, j] += x[k, j]
+@inlined
+def add_to(total: Any, x: Any, size: int) -> None:
+    whole = size // 8 * 8
+    for j in range(0, whole, 8):
+        store(total, j, load(total, j) + load(x, j))
+    for j in range(whole, size):
+        total[j] += x[j]
 
 
-@njit
+@inlined
+def lines(size: int) -> int:
+    """How many margins there must be room for: eight are written at a time."""
+    return (size + 7) // 8 * 8
+
+
+@inlined
 def differences(
-    z: Any, batch: Any, y: Any, weight: Any, code: int, scale: float, kept: Any, now: float, then: float, factor: float
-) -> None:
+    z: Any, index: Any, first: int, size: int, outputs: int, y: Any, weight: Any, code: int, scale: float, kept: Any,
+    now: float, then: float, factor: float,
+) -> None:  # fmt: skip
     """z ← factor·(now·w_i φ'(z) + then·kept_i) for the rows of a batch."""
-    for i in range(batch.size):
-        r = batch[i]
-        slopes(code, scale, z[i], y[r])
-        for k in range(z.shape[1]):
-            z[i, k] = factor * (now * weight[r] * z[i, k] + then * kept[r, k])
+    if outputs == 1:
+        for i in range(0, size, 8):
+            count = min(8, size - i)
+            _, slope = eight(code, scale, load(z, i), take(y, index, first + i, count))
+            slope = splat(factor * now) * take(weight, index, first + i, count) * slope
+            store(z, i, fma(splat(factor * then), take(kept, index, first + i, count), slope))
+    else:
+        batch_slopes(code, scale, z, index, first, size, outputs, y)
+        for i in range(size):
+            r = index[first + i]
+            for k in range(outputs):
+                z[i * outputs + k] = factor * (now * weight[r] * z[i * outputs + k] + then * kept[r * outputs + k])
 
 
 @njit
@@ -113,18 +170,24 @@ def inner(
 
     `pull` holds all that does not change from step to step: c·m, and the penalty's part at y.
     """
-    size = index.shape[1]
-    z = np.empty((size, x.shape[0]))
+    size, outputs, d = index.shape[1], x.shape[0], x.shape[1] - 1
+    z_array = np.zeros((lines(size), outputs))
+    matrix, order, point, constant, z = located(rows), pointer(index), pointer(x), pointer(pull), pointer(z_array)
+    targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
+    near = rows[0].nbytes <= NEAR
     for t in range(index.shape[0]):
-        batch = index[t]
-        margins(rows, batch, x, bias, z)
-        differences(z, batch, y, weight, code, scale, kept, now, then, -step / size)
-        drift(x, pull, step, now, l2, rational)
-        add_rows(rows, batch, z, bias, x)
+        first = t * size
+        margins(matrix, d, order, first, size, point, outputs, bias, z, near)
+        differences(
+            z, order, first, size, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
+        )  # fmt: skip
+        drift(point, constant, outputs, d, step, now, l2, rational)
+        add_rows(matrix, d, order, first, size, z, outputs, bias, point)
         if l1 > 0.0:
             shrink(x, step * l1)
         if t >= tail:
-            add_to(total, x)
+            add_to(sums, point, x.size)
+    alive(z_array)
 
 
 @njit
@@ -133,23 +196,21 @@ def renewing(
     step: float, l1: float, l2: float, rational: float,
 ) -> None:  # fmt: skip
     """SAGA: the slopes in `kept` are renewed as rows come by, and `mean` follows them."""
-    n, size = kept.shape[0], index.shape[1]
-    z = np.empty((size, x.shape[0]))
-    change = np.empty(x.shape)
+    n, size, outputs, d = kept.shape[0], index.shape[1], x.shape[0], x.shape[1] - 1
+    z, change = np.zeros((lines(size), outputs)), np.empty(x.shape)
     for t in range(index.shape[0]):
-        batch = index[t]
-        margins(rows, batch, x, bias, z)
+        margins(located(rows), d, pointer(index), t * size, size, pointer(x), outputs, bias, pointer(z), True)
+        batch_slopes(code, scale, pointer(z), pointer(index), t * size, size, outputs, pointer(y))
         for i in range(size):
-            r = batch[i]
-            slopes(code, scale, z[i], y[r])
-            for k in range(x.shape[0]):
+            r = index[t, i]
+            for k in range(outputs):
                 slope = weight[r] * z[i, k]
                 z[i, k] = slope - kept[r, k]
                 kept[r, k] = slope
         change[:] = 0.0
-        add_rows(rows, batch, z, bias, change)
-        drift(x, mean, step, 1.0, l2, rational)
-        for k in range(x.shape[0]):
+        add_rows(located(rows), d, pointer(index), t * size, size, pointer(z), outputs, bias, pointer(change))
+        drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational)
+        for k in range(outputs):
             for j in range(x.shape[1]):
                 x[k, j] -= step / size * change[k, j]
                 mean[k, j] += change[k, j] / n

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.compiled import njit
-from vcsg.linear.loops import penalty_slope, shrink
-from vcsg.linear.losses import slopes
-from vcsg.linear.rows import add_rows, margins
+from vcsg.linear.lanes import pointer
+from vcsg.linear.loops import lines, penalty_slope, shrink
+from vcsg.linear.losses import batch_slopes
+from vcsg.linear.rows import add_rows, located, margins
 
 NO_TEST, NORM, LEMMA, ELEMENTWISE = range(4)
 
@@ -23,17 +24,17 @@ def batch_gradient(
     rational: float, z: Any, g: Any,
 ) -> None:  # fmt: skip
     """g ← ∇f_I(x), the penalty's part included."""
-    d = x.shape[1] - 1
-    for k in range(x.shape[0]):
+    outputs, d, size = x.shape[0], x.shape[1] - 1, batch.size
+    for k in range(outputs):
         for j in range(d):
             g[k, j] = penalty_slope(l2, rational, x[k, j])
         g[k, d] = 0.0
-    margins(rows, batch, x, bias, z)
-    for i in range(batch.size):
-        slopes(code, scale, z[i], y[batch[i]])
-        for k in range(x.shape[0]):
-            z[i, k] *= weight[batch[i]] / batch.size
-    add_rows(rows, batch, z, bias, g)
+    margins(located(rows), d, pointer(batch), 0, size, pointer(x), outputs, bias, pointer(z), True)
+    batch_slopes(code, scale, pointer(z), pointer(batch), 0, size, outputs, pointer(y))
+    for i in range(size):
+        for k in range(outputs):
+            z[i, k] *= weight[batch[i]] / size
+    add_rows(located(rows), d, pointer(batch), 0, size, pointer(z), outputs, bias, pointer(g))
 
 
 @njit
@@ -54,7 +55,7 @@ def paired_inner(
     step: float, test: int, passed: Any, failed: Any, moving: bool, l1: float, l2: float, rational: float,
 ) -> None:  # fmt: skip
     """x ← prox(x − ηv), v = a·∇f_I(x) + b·∇f_I(y) + c·m; with `moving`, y ← x and m ← v before each step."""
-    z = np.empty((index.shape[1], x.shape[0]))
+    z = np.zeros((lines(index.shape[1]), x.shape[0]))
     gx, gy = np.empty(x.shape), np.empty(x.shape)
     for t in range(index.shape[0]):
         batch_gradient(rows, y, weight, code, scale, bias, x, batch=index[t], l2=l2, rational=rational, z=z, g=gx)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from vcsg.linear import loops
 from vcsg.linear.losses import Loss
+from vcsg.linear.rows import square_norms
 
 Array = npt.NDArray[np.float64]
 
@@ -147,12 +148,9 @@ class Problem:
 
     def norms(self) -> Array:
         """‖a_i‖² + bias² of every row."""
-        if self.sparse:
-            sums = np.add.reduceat(np.append(self.rows.data.astype(np.float64) ** 2, 0.0), self.rows.indptr[:-1])
-            sums = np.where(np.diff(self.rows.indptr) > 0, sums, 0.0)
-        else:
-            sums = np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.float64)
-        return np.asarray(sums + self.bias**2, np.float64)
+        sums = np.empty(self.n)
+        square_norms(self.parts, self.n, self.d, sums)
+        return sums + self.bias**2
 
     def L(self) -> float:
         """The smoothness constant of every f_i, κ·max_i w_i(‖a_i‖² + bias²) + that of the penalty."""
@@ -160,7 +158,8 @@ class Problem:
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
         """The problem of some rows, copied; sparse rows become dense where that is faster."""
-        rows = self.rows[index]
+        taken = not self.sparse and isinstance(index, np.ndarray)
+        rows = self.rows.take(index, axis=0) if taken else self.rows[index]
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
