@@ -30,12 +30,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._autograd import DeviceType
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 from vcsg import FiniteSumOptimizer, Method, make
 from vcsg.graphs import Samples
 from vcsg.schedules import Given, PowerLaw
+from vcsg.training.numerics import lay_out
 from vcsg.workloads import lenet_5, lenet_300_100, vgg_16
 
 DEVICE = torch.device("cuda", 0)
@@ -70,7 +72,8 @@ class Case:
     def model(self) -> nn.Module:
         torch.manual_seed(0)
         model = self._build().to(DEVICE)
-        return model.to(memory_format=torch.channels_last) if self.channels_last else model
+        lay_out(model, self.channels_last, DEVICE)
+        return model
 
     def objective(self, model: nn.Module) -> Callable[[Any], Tensor]:
         def value(batch: Any) -> Tensor:
@@ -126,7 +129,7 @@ def replayed(work: Callable[[], Any], repeats: int = 1, seconds: float = 0.2) ->
     with torch.cuda.graph(graph):
         for _ in range(repeats):
             work()
-    times = []
+    times: list[float] = []
     ended = time.perf_counter() + seconds
     while time.perf_counter() < ended or len(times) < 5:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -161,7 +164,7 @@ def kernels_of(case: Case, b: int) -> tuple[int, float]:
         for _ in range(10):
             evaluate()
         torch.cuda.synchronize()
-    events = [e for e in profiler.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    events = [e for e in profiler.key_averages() if e.device_type == DeviceType.CUDA]
     return round(sum(e.count for e in events) / 10), sum(e.self_device_time_total for e in events) / 10
 
 
