@@ -332,7 +332,9 @@ def plot(task: Task, ways: dict[str, Way], folder: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     for name, way in ways.items():
-        style = {"color": "black", "linewidth": 2.5, "zorder": 3} if name == "ours" else {"linewidth": 1}
+        style: dict[str, Any] = {"color": "black", "linewidth": 2.5, "zorder": 3}
+        if name != "ours":
+            style = {"color": f"C{list(PEERS).index(name)}", "linewidth": 1}  # the same in all pictures
         axes.loglog([s for _, s, _ in way], [g for *_, g in way], "o-", markersize=3, label=name, **style)
     axes.set(xlabel="CPU seconds of fit, one thread", ylabel="‖∇f‖²", ylim=(1e-12, None))
     axes.set_title(f"{task.name}, λ = {task.lam:.0e}")
