@@ -125,6 +125,10 @@ class Graphed:
         """How many graphs were captured, and the seconds that it took."""
         return self._replays.captured, self._replays.seconds
 
+    def close(self) -> None:
+        """Give the memory of all graphs back; those that are needed again are captured again."""
+        self._replays.clear()
+
     def advance(self, most: int, limit: float) -> tuple[int, float]:
         """Do up to `most` steps of the current phase, to the first with which `limit` gradients are counted.
 

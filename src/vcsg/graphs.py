@@ -132,7 +132,7 @@ class Replays:
         return found
 
     def clear(self) -> None:
-        """The tensors that graphs refer to are gone."""
+        """Forget all graphs."""
         self._graphs.clear()
 
     def directly(self, work: Callable[[], None]) -> None:

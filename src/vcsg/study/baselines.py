@@ -174,6 +174,10 @@ class GraphedBaseline:
         """How many graphs were captured, and the seconds that it took."""
         return self._replays.captured, self._replays.seconds
 
+    def close(self) -> None:
+        """Give the memory of all graphs back."""
+        self._replays.clear()
+
     def run(self, phase: Phase, first: int, count: int) -> list[float]:
         """Do so many steps of a phase; their losses."""
         sizes = [phase.size(k) for k in range(first, first + count)]

@@ -7,7 +7,7 @@ import os
 import platform
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache
@@ -206,7 +206,7 @@ class Execution:
 
     def _train(self, wish: Wish, show: Show) -> str:
         shown = show(self._order.title, self._optimizer, self._limits.measured)
-        with mode(self._model, True), shown as display:
+        with mode(self._model, True), shown as display, closing(self._engine):
             return self._loop.run(wish, display, self._saver)
 
     @property

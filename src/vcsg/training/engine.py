@@ -59,6 +59,11 @@ class Engine:
         level = logging.WARNING if self._wanted else logging.DEBUG
         logger.log(level, "steps are executed one by one, not as CUDA graphs: %s", reason)
 
+    def close(self) -> None:
+        """Give the memory of the graphs back, which would else be held until Python collects its garbage."""
+        if self._graphed is not None:
+            self._graphed.close()
+
     @property
     def notes(self) -> dict[str, Any]:
         """What it was, for the records of a run."""

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -150,6 +151,7 @@ def fit(
         numerics.precision(precision),
         Interrupt(*signals) as interrupt,
         shown as display,
+        closing(executes),
     ):
         stopped = loop.run(interrupt, display, saves)
     if interrupt.terminated:
