@@ -20,7 +20,7 @@ from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
-from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
+from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, length, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
 from vcsg.weights import Constant, Weights
@@ -76,9 +76,9 @@ class Run:
 
     def look(self, part: Problem, anchor: Anchor, stage: str, B: int) -> float:
         """Write down an anchor of B rows; ‖∇f‖ over them."""
-        value = anchor.loss + part.penalty.value(self.x)
-        gradient = anchor.gradient + part.penalty.gradient(self.x)
-        norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
+        gradient = anchor.gradient.copy()
+        value = anchor.loss + part.penalty.add_to(gradient, self.x)
+        norm = length(part.stationarity(self.x, gradient))
         self.note(stage, B, value, norm)
         if math.isfinite(norm + value):
             self.known, self.sound = (value, gradient), self.x
