@@ -37,6 +37,8 @@ SVRG_PASSES = 2.5
 """What an epoch of SVRG on all rows takes: an anchor, and inner steps that read less evenly."""
 ROUGH = 40.0
 """Passes that L-BFGS is taken to need where it has no factor of the Hessian."""
+HESSIAN = 32
+"""Rows of the Hessian for each unknown, at least: its relative error is about the root of one over that."""
 FACTOR = 2000
 """The largest d for which a Hessian is factored."""
 
@@ -90,9 +92,9 @@ class Run:
     # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
-        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
+        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all: two, if one."""
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
+        B, first, plan, epoch, squares = schedule.first(n), math.nan, None, 1, pilot.weight * norms
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
@@ -103,10 +105,13 @@ class Run:
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step = self.step_size(pilot.weight[:B] * norms[:B], plan)
+            step = self.step_size(squares[:B], plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
-            B, epoch = max(plan.next_B, 2 * B), epoch + 1
+            B = max(plan.next_B, 2 * B)
+            if epoch == 1:  # which leaves something of the way from the start, beside the noise of its rows
+                B = min(B, pilot.n)
+            epoch += 1
         return plan
 
     def step_size(self, squares: Array, plan: Plan) -> float:
@@ -161,11 +166,12 @@ class Run:
         if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
             return 0
         cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
-        return min(pilot.n, max(32 * d, cheap))
+        return min(pilot.n, max(HESSIAN * d, cheap))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         size = self.hessian_rows(pilot)
-        sample = pilot.subset(slice(0, size)) if size else None  # type: ignore[arg-type]
+        part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
+        sample = part if size else None
 
         def report(value: float, norm: float) -> None:
             self.passes += 1
@@ -196,7 +202,8 @@ def copied_rows(problem: Problem) -> int:
         return n
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, max(1024, min(n // 8, PILOT * n // size)))
+    hessian = HESSIAN * (d + 1) if d < FACTOR else 0
+    return min(n // 2, max(1024, min(max(n // 8, hessian), PILOT * n // size)))
 
 
 def solve(
