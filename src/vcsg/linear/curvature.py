@@ -72,10 +72,13 @@ def hessian_factors(problem: Problem, x: Array) -> Array:
 
 def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
     """Σ root_i²·a_i a_iᵀ, the intercept's feature included."""
-    scaled = np.empty((dense.shape[0], dense.shape[1] + 1), dtype)
+    n, d = dense.shape
+    width = d + 1 if bias else d
+    scaled, gram = np.empty((n, width), dtype), np.zeros((d + 1, d + 1))
     scale_rows(dense, root, bias, scaled)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(scaled.T @ scaled, np.float64)
+        gram[:width, :width] = scaled.T @ scaled
+    return gram
 
 
 @njit
@@ -85,7 +88,8 @@ def scale_rows(dense: Any, root: Any, bias: float, scaled: Any) -> None:
         row, out, factor = dense[i], scaled[i], root[i]
         for j in range(d):
             out[j] = row[j] * factor
-        out[d] = bias * factor
+        if scaled.shape[1] > d:
+            out[d] = bias * factor
 
 
 def _factor(hessian: Array) -> Array:

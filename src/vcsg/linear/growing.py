@@ -92,7 +92,12 @@ class Run:
     # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
-        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all: two, if one."""
+        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all.
+
+        The first leaves something of the way from the start, beside the noise of its rows, which SVRG on all rows makes
+        up for and L-BFGS pays for with a pass: where that has a Hessian, and so comes early, there is a second one. Of
+        few rows for each unknown it would find the minimum of their noise.
+        """
         schedule, n = self.method.schedule, self.problem.n
         B, first, plan, epoch, squares = schedule.first(n), math.nan, None, 1, pilot.weight * norms
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
@@ -109,7 +114,7 @@ class Run:
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B = max(plan.next_B, 2 * B)
-            if epoch == 1:  # which leaves something of the way from the start, beside the noise of its rows
+            if epoch == 1 and self.hessian_rows(pilot) >= HESSIAN * (pilot.d + 1):
                 B = min(B, pilot.n)
             epoch += 1
         return plan
@@ -196,14 +201,18 @@ def stored(problem: Problem) -> int:
 
 
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where n is small."""
+    """How many rows are copied side by side: all of them where n is small.
+
+    They are an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
+    """
     n, d = problem.n, problem.d
     if n < 2048:
         return n
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    hessian = HESSIAN * (d + 1) if d < FACTOR else 0
-    return min(n // 2, max(1024, min(max(n // 8, hessian), PILOT * n // size)))
+    hessian = HESSIAN * (d + 1)
+    wanted = max(n // 8, hessian) if hessian * (d + 1) <= 2 * FLOPS * n else n // 8
+    return min(n // 2, max(1024, min(wanted, PILOT * n // size)))
 
 
 def solve(

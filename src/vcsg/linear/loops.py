@@ -49,16 +49,39 @@ def dense_anchor(
     return float(total(losses))
 
 
+@inlined
+def penalty_slope(l2: float, rational: float, x: float) -> float:
+    """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
+    q = 1.0 + x * x
+    return l2 * x + rational * 2.0 * x / (q * q)
+
+
+@njit
+def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
+    """P(x); g += the gradient of its smooth part."""
+    value = 0.0
+    for k in range(x.shape[0]):
+        for j in range(x.shape[1] - 1):
+            w = x[k, j]
+            value += l1 * abs(w) + l2 / 2 * w * w + rational * w * w / (1.0 + w * w)
+            g[k, j] += penalty_slope(l2, rational, w)
+    return float(value)
+
+
 @njit
 def anchor(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
-) -> float:
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
+    mean: bool, l1: float, l2: float, rational: float,
+) -> float:  # fmt: skip
+    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i.
+
+    With `mean` both are divided by the number of rows and the penalty is added: a whole evaluation in one call.
+    """
     outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
     counting, z_array = np.arange(BLOCK).astype(np.uint32), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
-    loss = 0.0
+    loss, taken = 0.0, hi - lo
     if len(rows) == 1 and outputs == 1:
         loss = dense_anchor(whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near)
         lo = hi - (hi - lo) % 8
@@ -83,6 +106,12 @@ def anchor(
         add_rows(part, d, index, 0, size, z, outputs, bias, sums)
     alive(counting)
     alive(z_array)
+    if mean:
+        loss /= taken
+        for k in range(outputs):
+            for j in range(d + 1):
+                g[k, j] /= taken
+        loss += add_penalty(g, x, l1, l2, rational)
     return float(loss)
 
 
@@ -96,39 +125,6 @@ def second_moment(kept: Any, norms: Any) -> float:
             square += kept[i, k] * kept[i, k]
         total += square * norms[i]
     return float(total / norms.size)
-
-
-@inlined
-def penalty_slope(l2: float, rational: float, x: float) -> float:
-    """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
-    q = 1.0 + x * x
-    return l2 * x + rational * 2.0 * x / (q * q)
-
-
-@njit
-def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
-    """P(x); g += the gradient of its smooth part."""
-    value = 0.0
-    for k in range(x.shape[0]):
-        for j in range(x.shape[1] - 1):
-            w = x[k, j]
-            value += l1 * abs(w) + l2 / 2 * w * w + rational * w * w / (1.0 + w * w)
-            g[k, j] += penalty_slope(l2, rational, w)
-    return float(value)
-
-
-@njit
-def objective(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, g: Any, l1: float,
-    l2: float, rational: float,
-) -> float:  # fmt: skip
-    """f; g, to begin with 0, ← the gradient of its smooth part: a whole evaluation in one call."""
-    n = kept.shape[0]
-    loss = anchor(rows, y, weight, code, scale, bias, x, 0, n, kept, g)
-    for k in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            g[k, j] /= n
-    return float(loss / n + add_penalty(g, x, l1, l2, rational))
 
 
 @inlined
