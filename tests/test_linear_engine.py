@@ -202,7 +202,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
 
 @pytest.mark.parametrize(("d", "anchors"), [(10, [1024, 1024]), (60, [1024, 1952]), (400, [1024])])
 def test_two_epochs_on_the_pilot_where_it_has_rows_enough_for_the_hessian(d: int, anchors: list[int]) -> None:
-    """32 rows for each unknown where that Hessian takes no longer than two passes, and otherwise 1024 or n/8 of 6000."""
+    """32 rows for each unknown where that Hessian takes no longer than two passes, else 1024 or n/8 of 6000."""
     problem = make_problem("logistic", n=6000, d=d, bias=1.0, penalty=Penalty(l2=0.01))
     found = solve(problem, np.zeros(problem.shape), vcsg.make("growing-svrg"), tol=1e-7, passes=100, seed=0)
     assert found.converged
