@@ -79,7 +79,7 @@ def minimise(
     f = Watched(problem, tol, budget, report, x=start, lowest=known[0], norm=norm)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
-        message = _search_split(f, start) if problem.penalty.l1 else _search(f, start, known, sample)
+        message = _restarted(f) if problem.penalty.l1 else _search(f, start, known, sample)
     return f.x, f.norm, message
 
 
@@ -220,6 +220,14 @@ def blas_threads(sample: Problem) -> AbstractContextManager[object]:
     """As many threads for the Hessian as for the rows, where it is large enough for the setting to pay."""
     large = sample.outputs * sample.n * sample.d**2 > 1e8
     return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
+
+
+def _restarted(f: Watched) -> str:
+    """scipy's search, from the best point again when it gives up, as long as that helps: its line search may fail."""
+    before, message = math.inf, ""
+    while f.norm < before:
+        before, message = f.norm, _search_split(f, f.x)
+    return message
 
 
 def _search_split(f: Watched, start: Array) -> str:
