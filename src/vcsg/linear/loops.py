@@ -70,18 +70,14 @@ def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
 
 @njit
 def anchor(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
-    mean: bool, l1: float, l2: float, rational: float,
-) -> float:  # fmt: skip
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i.
-
-    With `mean` both are divided by the number of rows and the penalty is added: a whole evaluation in one call.
-    """
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
+) -> float:
+    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
     outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
     counting, z_array = np.arange(BLOCK).astype(np.uint32), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
-    loss, taken = 0.0, hi - lo
+    loss = 0.0
     if len(rows) == 1 and outputs == 1:
         loss = dense_anchor(whole[0], d, targets, weights, code, scale, bias, point, lo, hi, slopes, sums, near)
         lo = hi - (hi - lo) % 8
@@ -106,12 +102,6 @@ def anchor(
         add_rows(part, d, index, 0, size, z, outputs, bias, sums)
     alive(counting)
     alive(z_array)
-    if mean:
-        loss /= taken
-        for k in range(outputs):
-            for j in range(d + 1):
-                g[k, j] /= taken
-        loss += add_penalty(g, x, l1, l2, rational)
     return float(loss)
 
 

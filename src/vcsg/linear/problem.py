@@ -117,7 +117,7 @@ class Problem:
 
         def part(i: int) -> float:
             low, high = (lo + (hi - lo) * end // workers for end in (i, i + 1))
-            return float(loops.anchor(*self.model, x, low, high, kept, gradients[i], False, 0.0, 0.0, 0.0))
+            return float(loops.anchor(*self.model, x, low, high, kept, gradients[i]))
 
         if workers == 1:
             loss, gradient = part(0), gradients[0]
@@ -132,9 +132,10 @@ class Problem:
         if self.threads > 1:
             anchor = self.anchor(x)
             return anchor.loss + self.penalty.add_to(anchor.gradient, x), anchor.gradient
-        kept, gradient, terms = np.empty((self.n, self.outputs)), np.zeros(self.shape), self.penalty
-        all_of_it = True, terms.l1, terms.l2, terms.rational
-        return loops.anchor(*self.model, x, 0, self.n, kept, gradient, *all_of_it), gradient
+        kept, gradient = np.empty((self.n, self.outputs)), np.zeros(self.shape)
+        loss = loops.anchor(*self.model, x, 0, self.n, kept, gradient) / self.n
+        gradient /= self.n
+        return loss + self.penalty.add_to(gradient, x), gradient
 
     def stationarity(self, x: Array, gradient: Array) -> Array:
         """∇f, or with an L1 part the subgradient of least norm, from the gradient of the smooth part."""
