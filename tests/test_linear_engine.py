@@ -14,7 +14,9 @@ from scipy import optimize, sparse
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
+from vcsg.linear.curvature import mean_smoothness
 from vcsg.linear.epoch import constant_steps, lazy
+from vcsg.linear.growing import solve
 from vcsg.linear.problem import variance
 from vcsg.weights import Weights
 
@@ -157,6 +159,56 @@ def test_a_sample_has_no_row_twice() -> None:
         assert len(set(rows.tolist())) == size
 
 
+def test_a_sample_takes_one_row_from_each_part_in_mixed_order() -> None:
+    rows = order.sample(1000, 250, np.random.default_rng(0))
+    assert (np.sort(rows // 4) == np.arange(250)).all()
+    assert abs(np.corrcoef(rows, np.arange(250))[0, 1]) < 0.33  # 5σ: fails for one correct order in a million
+    many = np.concatenate([order.sample(8, 4, np.random.default_rng(seed)) for seed in range(30)])
+    assert set(many.tolist()) == set(range(8))  # fails for 8·2⁻³⁰ of all seeds
+
+
+def test_penalties_by_their_formula_and_by_differences() -> None:
+    rng = np.random.default_rng(0)
+    x, terms = rng.normal(size=(2, 4)), Penalty(l1=0.3, l2=0.5, rational=0.7)
+    w = x[:, :-1]
+    gradient = np.ones(x.shape)
+    value = 0.3 * np.abs(w).sum() + 0.25 * (w**2).sum() + 0.7 * (w**2 / (1 + w**2)).sum()
+    assert terms.add_to(gradient, x) == pytest.approx(value)
+    smooth = Penalty(l2=0.5, rational=0.7)
+    slopes = optimize.approx_fprime(x.ravel(), lambda v: smooth.add_to(np.zeros(x.shape), v.reshape(x.shape)), 1e-7)
+    np.testing.assert_allclose(gradient - 1, slopes.reshape(x.shape), atol=1e-6)
+    np.testing.assert_array_equal(terms.gradient(x)[:, -1], 0)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(100, 7)) * [
+        9,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]  # far apart from the others: the iteration is there at once
+    weight = rng.random(100) + 0.5
+    wide = np.column_stack([rows, np.full(100, bias)])
+    expected = 0.25 * np.linalg.eigvalsh((wide * weight[:, None]).T @ wide / 100)[-1]
+    for form in (rows, sparse.csr_matrix(rows)):
+        problem = Problem(form, np.sign(rng.normal(size=100)), weight, LOSSES["logistic"], bias=bias)
+        assert mean_smoothness(problem) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("d", "anchors"), [(10, [1024, 1024]), (60, [1024, 1952]), (400, [1024])])
+def test_two_epochs_on_the_pilot_where_it_has_rows_enough_for_the_hessian(d: int, anchors: list[int]) -> None:
+    """32 rows for each unknown where that Hessian takes no longer than two passes, else 1024 or n/8 of 6000."""
+    problem = make_problem("logistic", n=6000, d=d, bias=1.0, penalty=Penalty(l2=0.01))
+    found = solve(problem, np.zeros(problem.shape), vcsg.make("growing-svrg"), tol=1e-7, passes=100, seed=0)
+    assert found.converged
+    assert [entry.rows for entry in found.history if entry.stage == "growing"] == anchors
+
+
 @pytest.mark.parametrize("missing", ["numba", "scipy", "sklearn"])
 def test_a_missing_extra_is_named(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; import vcsg; import vcsg.linear"
@@ -207,6 +259,41 @@ def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -
     expected = optimize.minimize(lambda w: problem.objective(w.reshape(start.shape))[0], x.ravel() * 0.9, method="BFGS")
     assert f <= expected.fun + 1e-12
     assert passes[-1] == (f, norm)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("factored", [True, False])
+def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool) -> None:
+    """B⁻¹ ← (1 − syᵀ/sᵀy)·B⁻¹·(1 − ysᵀ/sᵀy) + ssᵀ/sᵀy, over the last pairs; one without curvature is left out."""
+    rng = np.random.default_rng(0)
+    D, memory = 5, 3
+    size = outputs * D
+    if factored:
+        inverse = np.stack([np.linalg.cholesky(a.T @ a + np.eye(D)) for a in rng.normal(size=(outputs, D, D))])
+        start = np.zeros((size, size))
+        for k, factor in enumerate(inverse):
+            start[k * D : (k + 1) * D, k * D : (k + 1) * D] = np.linalg.inv(factor @ factor.T)
+    else:
+        inverse = rng.random((outputs, D)) + 0.5
+        start = np.diag(inverse.ravel())
+    steps, changes, products = np.empty((memory, size)), np.empty((memory, size)), np.empty(memory)
+    kept, pairs = 0, []
+    last, before = rng.normal(size=(2, outputs, D))
+    for turn in range(7):
+        s = np.zeros((outputs, D)) if turn == 0 else rng.normal(size=(outputs, D))
+        y = -s if turn == 5 else 2 * s + 0.1 * rng.normal(size=s.shape) * (turn > 0)
+        x, gradient, direction = last + s, before + y, np.empty((outputs, D))
+        slope, kept = lbfgs._next(last, before, x, gradient, steps, changes, products, kept, inverse, direction)
+        if turn not in (0, 5):
+            pairs.append((s.ravel(), y.ravel()))
+        assert kept == len(pairs)
+        dense = start
+        for a, b in pairs[-memory:]:
+            left = np.eye(size) - np.outer(a, b) / (a @ b)
+            dense = left @ dense @ left.T + np.outer(a, a) / (a @ b)
+        np.testing.assert_allclose(direction.ravel(), -dense @ gradient.ravel(), rtol=1e-9, atol=1e-11)
+        assert slope == pytest.approx(gradient.ravel() @ direction.ravel())
+        last, before = x, gradient
 
 
 def test_lbfgs_keeps_to_its_budget() -> None:

@@ -137,6 +137,15 @@ def test_elastic_net(case: Case, ratio: float) -> None:
     assert values[0] <= values[1] + 1e-6 * max(1.0, abs(values[1]))
 
 
+@pytest.mark.parametrize("seed", [25, 58, 59])
+def test_elastic_net_where_a_line_search_fails(seed: int) -> None:
+    """A constant column beside the intercept: from here a single run of scipy's L-BFGS-B gave up at ‖∇f‖ > 3e-5."""
+    case = Case(327, 5, 2, 0.5, "constant", False, True, True, 1e-4, 4096)
+    X, y, weight = case.data()
+    ours = LinearRegressor(penalty="elasticnet", alpha=1e-4, l1_ratio=0.2, tol=1e-6, max_iter=20_000, random_state=seed)
+    assert ours.fit(X, y, weight).history_[-1].gradient_norm <= 1e-6
+
+
 @SETTINGS
 @given(CASES, st.sampled_from(["huber", "squared-hinge", "geman-mcclure", "welsch"]))
 def test_the_other_losses_end_at_a_stationary_point(case: Case, loss: str) -> None:

@@ -18,7 +18,7 @@ from vcsg.linear import order as orders
 from vcsg.linear import paired
 from vcsg.linear.epoch import constant_steps
 from vcsg.linear.loops import renewing, shrink
-from vcsg.linear.problem import Array, Problem, variance
+from vcsg.linear.problem import Array, Problem, length, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.sampling import Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
@@ -96,11 +96,11 @@ class Engine:
         found = part.anchor(x)
         self.passes += self.size / n
         self.point, self.kept = x.copy(), found.kept
-        self.mean = found.gradient + problem.penalty.gradient(x)
+        self.mean = found.gradient.copy()
+        value = found.loss + problem.penalty.add_to(self.mean, x)
         self.variance = variance(found, self.norms if self.exact else self.norms[chosen], n)
         self.first_variance = self.variance if math.isnan(self.first_variance) else self.first_variance
-        norm = float(np.linalg.norm(problem.stationarity(x, self.mean)))
-        return found.loss + problem.penalty.value(x), norm
+        return value, length(problem.stationarity(x, self.mean))
 
     def inner(self, plan: Plan, length: int, step: float) -> None:
         rule = self.method.weights[plan.regime].at(self.epoch)

@@ -418,7 +418,8 @@ def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
     elif y.size:
-        low, high = y.min(), y.max()
-        if low < high and np.count_nonzero(y == low) + np.count_nonzero(y == high) == y.size:
-            return np.array([low, high], y.dtype)
+        others = y != y[0]
+        one, two = y[0], y[others.argmax()]
+        if one != two and np.count_nonzero(y == two) == np.count_nonzero(others):
+            return np.array([one, two] if one < two else [two, one], y.dtype)
     return np.unique(y)

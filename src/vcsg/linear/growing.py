@@ -20,7 +20,7 @@ from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
-from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
+from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, length, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
 from vcsg.weights import Constant, Weights
@@ -37,6 +37,8 @@ SVRG_PASSES = 2.5
 """What an epoch of SVRG on all rows takes: an anchor, and inner steps that read less evenly."""
 ROUGH = 40.0
 """Passes that L-BFGS is taken to need where it has no factor of the Hessian."""
+HESSIAN = 32
+"""Rows of the Hessian for each unknown, at least: its relative error is about the root of one over that."""
 FACTOR = 2000
 """The largest d for which a Hessian is factored."""
 
@@ -76,9 +78,9 @@ class Run:
 
     def look(self, part: Problem, anchor: Anchor, stage: str, B: int) -> float:
         """Write down an anchor of B rows; ‖∇f‖ over them."""
-        value = anchor.loss + part.penalty.value(self.x)
-        gradient = anchor.gradient + part.penalty.gradient(self.x)
-        norm = float(np.linalg.norm(part.stationarity(self.x, gradient)))
+        gradient = anchor.gradient.copy()
+        value = anchor.loss + part.penalty.add_to(gradient, self.x)
+        norm = length(part.stationarity(self.x, gradient))
         self.note(stage, B, value, norm)
         if math.isfinite(norm + value):
             self.known, self.sound = (value, gradient), self.x
@@ -90,9 +92,14 @@ class Run:
     # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
-        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all."""
+        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all.
+
+        The first leaves something of the way from the start, beside the noise of its rows, which SVRG on all rows makes
+        up for and L-BFGS pays for with a pass: where that has a Hessian, and so comes early, there is a second one. Of
+        few rows for each unknown it would find the minimum of their noise.
+        """
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
+        B, first, plan, epoch, squares = schedule.first(n), math.nan, None, 1, pilot.weight * norms
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
@@ -103,10 +110,13 @@ class Run:
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step = self.step_size(pilot.weight[:B] * norms[:B], plan)
+            step = self.step_size(squares[:B], plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
-            B, epoch = max(plan.next_B, 2 * B), epoch + 1
+            B = max(plan.next_B, 2 * B)
+            if epoch == 1 and self.hessian_rows(pilot) >= HESSIAN * (pilot.d + 1):
+                B = min(B, pilot.n)
+            epoch += 1
         return plan
 
     def step_size(self, squares: Array, plan: Plan) -> float:
@@ -161,11 +171,12 @@ class Run:
         if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
             return 0
         cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
-        return min(pilot.n, max(32 * d, cheap))
+        return min(pilot.n, max(HESSIAN * d, cheap))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         size = self.hessian_rows(pilot)
-        sample = pilot.subset(slice(0, size)) if size else None  # type: ignore[arg-type]
+        part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
+        sample = part if size else None
 
         def report(value: float, norm: float) -> None:
             self.passes += 1
@@ -190,13 +201,18 @@ def stored(problem: Problem) -> int:
 
 
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where n is small."""
+    """How many rows are copied side by side: all of them where n is small.
+
+    They are an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
+    """
     n, d = problem.n, problem.d
     if n < 2048:
         return n
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    return min(n // 2, max(1024, min(n // 8, PILOT * n // size)))
+    hessian = HESSIAN * (d + 1)
+    wanted = max(n // 8, hessian) if hessian * (d + 1) <= 2 * FLOPS * n else n // 8
+    return min(n // 2, max(1024, min(wanted, PILOT * n // size)))
 
 
 def solve(

@@ -2,24 +2,25 @@
 
 H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's and the pairs of later steps correct H. Where
 d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand rows,
-so this one is written out; with an L1 part, which takes bounds, scipy's is used.
+so this one is written out, its recursion compiled; with an L1 part, which takes bounds, scipy's is used.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
+from vcsg.linear.compiled import njit
 from vcsg.linear.curvature import column_scales, hessian_factors
-from vcsg.linear.problem import Array, Problem
+from vcsg.linear.problem import Array, Problem, length
 
 MEMORY = 10
 """Pairs of steps and changes of the gradient."""
@@ -48,10 +49,10 @@ class Watched:
     def __call__(self, x: Array) -> tuple[float, Array]:
         value, gradient = self.problem.objective(x)
         self.passes += 1
-        norm = float(np.linalg.norm(self.problem.stationarity(x, gradient)))
+        norm = length(self.problem.stationarity(x, gradient))
         self.report(value, norm)
         if value <= self.lowest or (norm < self.norm and value <= self.lowest + 1e-12 * abs(self.lowest)):
-            self.x, self.lowest, self.norm = x.copy(), value, norm
+            self.x, self.lowest, self.norm = x, value, norm
             if norm <= self.tol:
                 raise Reached
         if self.passes >= self.budget:
@@ -74,21 +75,23 @@ def minimise(
         budget: passes, at most.
         report: called with f and ‖∇f‖ after each.
     """
-    norm = float(np.linalg.norm(problem.stationarity(start, known[1])))
+    norm = length(problem.stationarity(start, known[1]))
     f = Watched(problem, tol, budget, report, x=start, lowest=known[0], norm=norm)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
-        message = _search_split(f, start) if problem.penalty.l1 else _search(f, start, known, sample)
+        message = _restarted(f) if problem.penalty.l1 else _search(f, start, known, sample)
     return f.x, f.norm, message
 
 
 def _search(f: Watched, x: Array, known: tuple[float, Array], sample: Problem | None) -> str:
     """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls."""
-    (value, gradient), solve = known, _inverse(f.problem, sample, x)
-    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
+    (value, gradient), inverse = known, _inverse(f.problem, sample, x)
+    steps, changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
+    products, direction, kept = np.empty(MEMORY), np.empty(x.shape), 0
+    last, before = x, gradient
     while True:
-        direction = -_product(pairs, gradient, solve)
-        slope, step = float(np.vdot(gradient, direction)), 1.0
+        slope, kept = _next(last, before, x, gradient, steps, changes, products, kept, inverse, direction)
+        step = 1.0
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
@@ -101,11 +104,7 @@ def _search(f: Watched, x: Array, known: tuple[float, Array], sample: Problem | 
             step *= min(0.5, max(0.1, -step * slope / (2 * above))) if math.isfinite(above) else 0.1
         else:
             return "f falls no further, for rounding"
-        s, y = trial - x, new_gradient - gradient
-        product = float(np.vdot(s, y))
-        if product > 1e-12 * float(np.vdot(y, y)):
-            pairs.append((s, y, product))
-        x, value, gradient = trial, new_value, new_gradient
+        last, before, x, value, gradient = x, gradient, trial, new_value, new_gradient
 
 
 def _lower(value: float, gradient: Array, new_value: float, new_gradient: Array, change: float) -> bool:
@@ -115,28 +114,100 @@ def _lower(value: float, gradient: Array, new_value: float, new_gradient: Array,
     return new_value <= value + change
 
 
-def _product(pairs: deque[tuple[Array, Array, float]], gradient: Array, solve: Callable[[Array], Array]) -> Array:
-    """The two loops of L-BFGS (Nocedal 1980)."""
-    q, shares = gradient.copy(), []
-    for s, y, product in reversed(pairs):
-        shares.append(float(np.vdot(s, q)) / product)
-        q -= shares[-1] * y
-    r = solve(q)
-    for (s, y, product), share in zip(pairs, reversed(shares), strict=True):
-        r += (share - float(np.vdot(y, r)) / product) * s
-    return r
+@njit
+def _next(
+    last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any,
+    direction: Any,
+) -> tuple[float, int]:  # fmt: skip
+    """Remember the step from `last` to x, if there was one, and find the next direction: its slope, and `kept`."""
+    kept += _remember(last, before, x, gradient, steps, changes, products, kept % len(products))
+    return _descent(gradient, steps, changes, products, kept, inverse, direction), kept
 
 
-def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Callable[[Array], Array]:
-    """v → H⁻¹v."""
+@njit
+def _remember(
+    last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, place: int
+) -> int:
+    """Write down the pair of a step and its change of the gradient; 1, or 0 where it shows no curvature."""
+    s, y = (x - last).reshape(-1), (gradient - before).reshape(-1)
+    product, square = 0.0, 0.0
+    for j in range(s.size):
+        product += s[j] * y[j]
+        square += y[j] * y[j]
+    if not product > 1e-12 * square:
+        return 0
+    steps[place], changes[place], products[place] = s, y, product
+    return 1
+
+
+@njit
+def _descent(gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any, direction: Any) -> float:
+    """direction ← −(inverse Hessian)·∇f by the two loops of L-BFGS (Nocedal 1980), and the slope of f along it.
+
+    Args:
+        gradient: ∇f.
+        steps: s of the last pairs, in turn.
+        changes: y of the last pairs.
+        products: sᵀy of the last pairs.
+        kept: how many pairs there were in all.
+        inverse: what stands in the middle: a factor of H for every output, or the inverse of a diagonal.
+        direction: what is written to.
+    """
+    g, r = gradient.reshape(-1), direction.reshape(-1)
+    memory, size = steps.shape
+    shares = np.empty(memory)
+    r[:] = g
+    for p in range(kept - 1, max(kept - memory, 0) - 1, -1):
+        s, y = steps[p % memory], changes[p % memory]
+        share = 0.0
+        for j in range(size):
+            share += s[j] * r[j]
+        share /= products[p % memory]
+        shares[p % memory] = share
+        for j in range(size):
+            r[j] -= share * y[j]
+    if inverse.ndim == 3:
+        for k in range(inverse.shape[0]):
+            _substitute(inverse[k], direction[k])
+    else:
+        direction *= inverse
+    for p in range(max(kept - memory, 0), kept):
+        s, y = steps[p % memory], changes[p % memory]
+        share = 0.0
+        for j in range(size):
+            share += y[j] * r[j]
+        share = shares[p % memory] - share / products[p % memory]
+        for j in range(size):
+            r[j] += share * s[j]
+    slope = 0.0
+    for j in range(size):
+        r[j] = -r[j]
+        slope += g[j] * r[j]
+    return slope
+
+
+@njit
+def _substitute(factor: Any, v: Any) -> None:
+    """v ← H⁻¹v with H = LLᵀ, by rows of L in both directions."""
+    for i in range(v.size):
+        row, s = factor[i], 0.0
+        for j in range(i):
+            s += row[j] * v[j]
+        v[i] = (v[i] - s) / row[i]
+    for i in range(v.size - 1, -1, -1):
+        row = factor[i]
+        v[i] /= row[i]
+        s = v[i]
+        for j in range(i):
+            v[j] -= s * row[j]
+
+
+def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Array:
+    """The factors of H, or without a sample the inverse of a diagonal."""
     if sample is None:
-        squares = column_scales(problem) ** 2
-        return lambda v: squares * v
+        return np.asarray(column_scales(problem) ** 2)
     with blas_threads(sample):
-        factors = hessian_factors(sample, x)
-    return lambda v: np.stack(
-        [linalg.lapack.dpotrs(factor, line, lower=1)[0] for factor, line in zip(factors, v, strict=True)]
-    )
+        return hessian_factors(sample, x)
 
 
 @cache
@@ -149,6 +220,14 @@ def blas_threads(sample: Problem) -> AbstractContextManager[object]:
     """As many threads for the Hessian as for the rows, where it is large enough for the setting to pay."""
     large = sample.outputs * sample.n * sample.d**2 > 1e8
     return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
+
+
+def _restarted(f: Watched) -> str:
+    """scipy's search, from the best point again when it gives up, as long as that helps: its line search may fail."""
+    before, message = math.inf, ""
+    while f.norm < before:
+        before, message = f.norm, _search_split(f, f.x)
+    return message
 
 
 def _search_split(f: Watched, start: Array) -> str:

@@ -49,6 +49,25 @@ def dense_anchor(
     return float(total(losses))
 
 
+@inlined
+def penalty_slope(l2: float, rational: float, x: float) -> float:
+    """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
+    q = 1.0 + x * x
+    return l2 * x + rational * 2.0 * x / (q * q)
+
+
+@njit
+def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
+    """P(x); g += the gradient of its smooth part."""
+    value = 0.0
+    for k in range(x.shape[0]):
+        for j in range(x.shape[1] - 1):
+            w = x[k, j]
+            value += l1 * abs(w) + l2 / 2 * w * w + rational * w * w / (1.0 + w * w)
+            g[k, j] += penalty_slope(l2, rational, w)
+    return float(value)
+
+
 @njit
 def anchor(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
@@ -86,11 +105,16 @@ def anchor(
     return float(loss)
 
 
-@inlined
-def penalty_slope(l2: float, rational: float, x: float) -> float:
-    """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
-    q = 1.0 + x * x
-    return l2 * x + rational * 2.0 * x / (q * q)
+@njit
+def second_moment(kept: Any, norms: Any) -> float:
+    """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows."""
+    total = 0.0
+    for i in range(norms.size):
+        square = 0.0
+        for k in range(kept.shape[1]):
+            square += kept[i, k] * kept[i, k]
+        total += square * norms[i]
+    return float(total / norms.size)
 
 
 @inlined

@@ -7,8 +7,12 @@ theirs from evenly spaced places of the data, each of which is read in order.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+
+from vcsg.linear.compiled import njit
 
 Index = npt.NDArray[np.uint32]
 
@@ -20,18 +24,49 @@ def sample(n: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
     """`size` of n rows in random order, one from each of as many equal parts: as good as any, and drawn in no time."""
     if size == n:
         return rng.permutation(n)
-    bounds = np.arange(size + 1) * n // size
-    rows = bounds[:-1] + (rng.random(size) * np.diff(bounds)).astype(np.int64)
-    rng.shuffle(rows)
+    rows: npt.NDArray[np.int64] = _drawn(n, rng.random((2, size)))
+    return rows
+
+
+@njit
+def _drawn(n: int, uniform: Any) -> Any:
+    """A row from each of as many parts as there are columns, by the first line; their order, by the second."""
+    size = uniform.shape[1]
+    rows = _permutation(uniform[1])
+    for i in range(size):
+        low, high = rows[i] * n // size, (rows[i] + 1) * n // size
+        rows[i] = low + int(uniform[0, i] * (high - low))
     return rows
 
 
 def sequential(n: int, b: int, rng: np.random.Generator) -> Index:
     """Mini-batches of b neighbours in random order, cut at another place each time."""
     b = min(b, n)
-    offset = int(rng.integers(n % b + 1))
-    batches = np.arange(offset, offset + n // b * b, dtype=np.uint32).reshape(-1, b)
-    return batches[rng.permutation(len(batches))]
+    index: Index = _neighbours(n, b, rng.random(n // b + 1))
+    return index
+
+
+@njit
+def _neighbours(n: int, b: int, uniform: Any) -> Any:
+    """All mini-batches from an offset on, which the last number gives, in an order by the others."""
+    size = uniform.size - 1
+    offset = int(uniform[size] * (n % b + 1))
+    batches = _permutation(uniform[:size])
+    index = np.empty((size, b), np.uint32)
+    for i in range(size):
+        for j in range(b):
+            index[i, j] = offset + batches[i] * b + j
+    return index
+
+
+@njit
+def _permutation(uniform: Any) -> Any:
+    """0, 1, … in random order, by as many numbers from 0 to 1 (Fisher and Yates)."""
+    order = np.arange(uniform.size)
+    for i in range(uniform.size - 1, 0, -1):
+        j = int(uniform[i] * (i + 1))
+        order[i], order[j] = order[j], order[i]
+    return order
 
 
 def shuffled(n: int, b: int, rng: np.random.Generator) -> Index:

@@ -5,8 +5,10 @@ Data stay where they are: a `Problem` refers to the arrays it was given. `subset
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,22 +36,15 @@ class Penalty:
     l2: float = 0.0
     rational: float = 0.0
 
-    def value(self, x: Array) -> float:
-        w = x[:, :-1]
-        total = self.l2 / 2 * float(np.vdot(w, w))
-        if self.l1:
-            total += self.l1 * float(np.abs(w).sum())
-        if self.rational:
-            total += self.rational * float((w * w / (1 + w * w)).sum())
-        return total
+    def add_to(self, gradient: Array, x: Array) -> float:
+        """The value at x; the gradient of the smooth part is added to `gradient`."""
+        return float(loops.add_penalty(gradient, x, self.l1, self.l2, self.rational))
 
     def gradient(self, x: Array) -> Array:
         """Of the smooth part."""
-        g = self.l2 * x
-        if self.rational:
-            g += self.rational * 2 * x / (1 + x * x) ** 2
-        g[:, -1] = 0
-        return g
+        gradient = np.zeros(x.shape)
+        self.add_to(gradient, x)
+        return gradient
 
     @property
     def curvature(self) -> float:
@@ -84,31 +79,31 @@ class Problem:
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
 
-    @property
+    @cached_property
     def n(self) -> int:
         return int(self.rows.shape[0])
 
-    @property
+    @cached_property
     def d(self) -> int:
         return int(self.rows.shape[1])
 
-    @property
+    @cached_property
     def sparse(self) -> bool:
         return bool(sparse.issparse(self.rows))
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """Of a point: a line per output, a column per feature and one for the intercept."""
         return self.outputs, self.d + 1
 
-    @property
+    @cached_property
     def parts(self) -> tuple[Any, ...]:
         """The rows as the compiled loops take them."""
         if not self.sparse:
             return (self.rows,)
         return self.rows.data, self.rows.indices, self.rows.indptr.astype(np.int64, copy=False)
 
-    @property
+    @cached_property
     def model(self) -> tuple[Any, ...]:
         """The first arguments of every compiled loop."""
         return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
@@ -118,24 +113,29 @@ class Problem:
         hi = self.n if hi is None else hi
         kept = np.empty((self.n, self.outputs))
         workers = max(1, min(self.threads, (hi - lo) // PER_THREAD))
-        bounds = [lo + (hi - lo) * i // workers for i in range(workers + 1)]
         gradients = np.zeros((workers, *self.shape))
-        model = self.model
 
         def part(i: int) -> float:
-            return float(loops.anchor(*model, x, bounds[i], bounds[i + 1], kept, gradients[i]))
+            low, high = (lo + (hi - lo) * end // workers for end in (i, i + 1))
+            return float(loops.anchor(*self.model, x, low, high, kept, gradients[i]))
 
         if workers == 1:
-            losses = [part(0)]
+            loss, gradient = part(0), gradients[0]
         else:
             with ThreadPoolExecutor(workers) as pool:
-                losses = list(pool.map(part, range(workers)))
-        return Anchor(sum(losses) / (hi - lo), gradients.sum(0) / (hi - lo), kept)
+                loss, gradient = sum(pool.map(part, range(workers))), gradients.sum(0)
+        gradient /= hi - lo
+        return Anchor(loss / (hi - lo), gradient, kept)
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """f and the gradient of its smooth part."""
-        anchor = self.anchor(x)
-        return anchor.loss + self.penalty.value(x), anchor.gradient + self.penalty.gradient(x)
+        if self.threads > 1:
+            anchor = self.anchor(x)
+            return anchor.loss + self.penalty.add_to(anchor.gradient, x), anchor.gradient
+        kept, gradient = np.empty((self.n, self.outputs)), np.zeros(self.shape)
+        loss = loops.anchor(*self.model, x, 0, self.n, kept, gradient) / self.n
+        gradient /= self.n
+        return loss + self.penalty.add_to(gradient, x), gradient
 
     def stationarity(self, x: Array, gradient: Array) -> Array:
         """∇f, or with an L1 part the subgradient of least norm, from the gradient of the smooth part."""
@@ -165,6 +165,11 @@ class Problem:
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
 
 
+def length(v: Array) -> float:
+    """‖v‖; for short vectors in a fraction of the time of numpy's norm."""
+    return math.sqrt(float(np.vdot(v, v)))
+
+
 def variance(anchor: Anchor, norms: Array, n: int) -> float:
     """S* from an anchor of the first B of its rows, of n in all, unbiased, exact for B = n; NaN for B = 1.
 
@@ -173,6 +178,5 @@ def variance(anchor: Anchor, norms: Array, n: int) -> float:
     B = len(norms)
     if B < 2:
         return float("nan")
-    moment = float(np.square(anchor.kept[:B]).sum(1) @ norms) / B
-    spread = moment - float(np.vdot(anchor.gradient, anchor.gradient))
+    spread = float(loops.second_moment(anchor.kept, norms)) - float(np.vdot(anchor.gradient, anchor.gradient))
     return max(0.0, spread) * B / (B - 1) * (n - 1) / n
