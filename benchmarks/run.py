@@ -9,8 +9,9 @@ evaluations of the closure, the weights, the step itself, the end of the phase. 
 timed. Bare: the same gathering (index_select of samples that were drawn beforehand) and the same closure twice; no
 update. The weights are constant (BatchingSVRG) or follow VCSG's norm test; sizes and steps are the same in both.
 
-By hand: the same step as a loop of torch calls over flat vectors, without a library around them: no sampling, seeds,
-checks, records or hooks. What it takes beyond two passes is what the second point and the arithmetic of the step cost.
+By hand: the same closure and the same step as a loop of torch calls over flat vectors, without a library around them:
+no sampling, seeds, checks, records or hooks. What it takes beyond two passes is what the second point, the copies to
+flat vectors and the arithmetic of the step cost.
 
 Anchor over plain loop, for anchors of B samples. Ours: a whole anchor phase of a running optimizer, chunk by chunk, so
 drawing samples, gathering, the closure, mean gradient and variance, checks, the snapshot and the plan of the epoch; the
@@ -191,13 +192,13 @@ class ByHand(BarePasses):
         at_y, at_x = self._slots
         began = time.perf_counter()
         for _ in range(steps):
-            inputs, targets = gather(self._data, next(self._indices))
+            closure = make_closure(self.model, self.optimizer, *gather(self._data, next(self._indices)))
             for point, slot in zip(self._points, self._grads, strict=True):
                 for p, values in zip(self._params, point, strict=True):
                     p.data = values
                 with torch.enable_grad():
-                    loss = cross_entropy(self.model(inputs), targets)
-                torch._foreach_copy_(slot, list(torch.autograd.grad(loss, self._params)))
+                    closure()
+                torch._foreach_copy_(slot, [p.grad for p in self._params if p.grad is not None])
             if not self._tested:
                 self._x.add_(at_x.sub_(at_y).add_(self._m), alpha=-1e-3)
             elif at_x.norm() < at_y.norm():
