@@ -14,14 +14,13 @@ gradients, m and x and writes x: 11P, and the norm test reads both gradients onc
 Anchors: samples per second of an anchor of all samples (chunks of 1024, S* and ‖g‖² included) over those of plain
 forward and backward passes over chunks of the same size, also replayed as a graph.
 
-    python -m benchmarks.gpu_step [lenet-300-100] [lenet-5] [vgg-16] [--tf32] [--bf16]
+    python -m benchmarks.gpu_step [lenet-300-100] [lenet-5] [vgg-16] [--tf32] [--bf16] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -229,6 +228,7 @@ def main() -> None:
         "--tf32", action="store_true", help="TF32 for matrix products too (convolutions have it anyway)"
     )
     parser.add_argument("--bf16", action="store_true", help="evaluate in bfloat16 autocast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = given.tf32
     torch.backends.cudnn.benchmark = True
@@ -255,8 +255,8 @@ def main() -> None:
             )
         else:
             print(f"memory {row['memory_TB_per_s']:.2f} TB/s, empty kernel {row['empty_kernel_us']:.2f} µs", flush=True)
-    if folder := os.environ.get("OUT"):
-        Path(folder, "gpu_step.json").write_text(json.dumps(found, indent=1))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

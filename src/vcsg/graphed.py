@@ -24,9 +24,9 @@ from vcsg.sampling import Phase
 from vcsg.steps import Steps
 from vcsg.weights import Rule, Tested
 
-STEPS, FEW_STEPS = 16, 4
+STEPS, FEW_STEPS = 32, 4
 """In one graph: with all gradients at the anchor in one pass, and without."""
-AHEAD = 2**26
+AHEAD = 2**27
 """The most bytes that those gradients take together."""
 BLOCK, WARPS, PROGRAMS = 2048, 8, 512
 """Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""

@@ -16,13 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from vcsg.graphed import STEPS
 from vcsg.graphs import Graph, Replays, Samples, Uncapturable, equal
 from vcsg.run import Record
 from vcsg.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
 from vcsg.vectors import all_finite
 
 Params = Iterable[Tensor]
+
+STEPS = 16
+"""In one graph."""
 
 
 class Pass(Phase):
