@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -96,12 +97,27 @@ def test_L_bounds_the_curvature_of_every_row(name: str) -> None:
         assert np.linalg.norm(change) <= L * np.linalg.norm(x - y) * (1 + 1e-6)
 
 
-def test_threads_give_the_same_gradient() -> None:
+@pytest.mark.parametrize("terms", [Penalty(), Penalty(l1=0.1, l2=0.2)])
+def test_threads_see_the_same(terms: Penalty) -> None:
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(20_000, 3)), rng.normal(size=20_000)
-    one, three = (Problem(rows, y, np.ones(20_000), LOSSES["squared"], threads=t) for t in (1, 3))
+    one, three = (Problem(rows, y, np.ones(20_000), LOSSES["squared"], penalty=terms, threads=t) for t in (1, 3))
     x = rng.normal(size=one.shape)
-    np.testing.assert_allclose(one.objective(x)[1], three.objective(x)[1], rtol=1e-10)
+    for a, b in zip(one.anchor(x), three.anchor(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["squared", "multinomial"])
+def test_norm_is_that_of_the_least_subgradient(name: str) -> None:
+    problem = make_problem(name, n=40, d=5, bias=1.0, penalty=Penalty(l1=0.2, l2=0.1))
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    x[:, :3] = 0.0
+    seen, square = problem.anchor(x), 0.0
+    for w, slope in zip(x[:, :-1].ravel(), seen.smooth[:, :-1].ravel(), strict=True):
+        signs = np.linspace(-1, 1, 20_001) if w == 0 else np.sign([w])
+        square += ((slope + 0.2 * signs) ** 2).min()
+    square += (seen.smooth[:, -1] ** 2).sum()
+    assert seen.norm == pytest.approx(math.sqrt(square), rel=1e-6)
 
 
 def test_variance_is_that_of_single_gradients() -> None:
@@ -251,7 +267,7 @@ def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -
     start, passes = np.ones(problem.shape), []
     sample = problem.subset(np.arange(100)) if factored else None
     x, norm, _ = lbfgs.minimise(
-        problem, sample, start, problem.objective(start), 1e-9, 500, lambda *seen: passes.append(seen)
+        problem, sample, start, problem.anchor(start), 1e-9, 500, lambda seen: passes.append((seen.value, seen.norm))
     )
     f, gradient = problem.objective(x)
     assert norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
@@ -299,5 +315,5 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
 def test_lbfgs_keeps_to_its_budget() -> None:
     problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
     start, passes = np.ones(problem.shape), []
-    lbfgs.minimise(problem, None, start, problem.objective(start), 0.0, 3, lambda *seen: passes.append(seen))
+    lbfgs.minimise(problem, None, start, problem.anchor(start), 0.0, 3, passes.append)
     assert len(passes) == 3

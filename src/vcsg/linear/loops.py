@@ -6,6 +6,7 @@ step takes is a line of `index`. The penalty is l1·|w| + l2·w²/2 + rational·
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ def penalty_slope(l2: float, rational: float, x: float) -> float:
     """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
     q = 1.0 + x * x
     return l2 * x + rational * 2.0 * x / (q * q)
+
+
+@inlined
+def shrunk(x: float, by: float) -> float:
+    """The proximal step of by·|x|."""
+    return max(x - by, 0.0) + min(x + by, 0.0)
 
 
 @njit
@@ -106,6 +113,35 @@ def anchor(
 
 
 @njit
+def conclude(loss: float, count: int, x: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float) -> Any:
+    """f and ‖∇f‖ from the sums of a pass over `count` rows; g becomes their mean, `smooth` ∇ of all but l1·|w|.
+
+    With an L1 part the norm is that of the subgradient of least norm.
+    """
+    g /= count
+    smooth[:] = g
+    value, square = loss / count + add_penalty(smooth, x, l1, l2, rational), 0.0
+    for k in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            slope = smooth[k, j]
+            if l1 > 0.0 and j < x.shape[1] - 1:
+                slope = shrunk(slope, l1) if x[k, j] == 0.0 else slope + math.copysign(l1, x[k, j])
+            square += slope * slope
+    return value, math.sqrt(square)
+
+
+@njit
+def evaluate(
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
+    smooth: Any, l1: float, l2: float, rational: float,
+) -> Any:  # fmt: skip
+    """`anchor` and `conclude` in one."""
+    g[:] = 0.0
+    loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g)
+    return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+
+
+@njit
 def second_moment(kept: Any, norms: Any) -> float:
     """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows."""
     total = 0.0
@@ -115,12 +151,6 @@ def second_moment(kept: Any, norms: Any) -> float:
             square += kept[i, k] * kept[i, k]
         total += square * norms[i]
     return float(total / norms.size)
-
-
-@inlined
-def shrunk(x: float, by: float) -> float:
-    """The proximal step of by·|x|."""
-    return max(x - by, 0.0) + min(x + by, 0.0)
 
 
 @inlined
