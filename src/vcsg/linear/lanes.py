@@ -103,6 +103,19 @@ def alive(typing: Any, array: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def rolled(typing: Any) -> Any:
+    """Nothing; but the loop it stands in is not unrolled: what that sets up takes longer than a short loop."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [])
+        call = builder.asm(kind, "", "", [], True)
+        call.attributes.add("convergent")  # LLVM may not copy it to places that not all iterations reach
+        return context.get_dummy_value()
+
+    return types.none(), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def load(typing: Any, array: Any, offset: Any) -> Any:
     """Eight numbers from `offset` on."""
 

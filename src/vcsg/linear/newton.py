@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcsg.linear.losses import MULTINOMIAL, bends
+from vcsg.linear.curvature import row_curvatures
+from vcsg.linear.losses import MULTINOMIAL
 from vcsg.linear.problem import Anchor, Array, Problem
 
 POLISH = 2e6
@@ -25,11 +26,10 @@ def hessian(problem: Problem, x: Array) -> Array:
     """∇²f at x, for a convex loss and the L2 penalty, with all pairs of outputs."""
     dense = problem.rows.toarray() if problem.sparse else np.asarray(problem.rows, np.float64)
     rows = np.column_stack([dense, np.full(problem.n, problem.bias)])
-    z = rows @ x.T
-    weight = problem.weight / problem.n
     K, D = problem.shape
     blocks = np.zeros((K, D, K, D))
     if problem.loss.code == MULTINOMIAL:
+        z, weight = rows @ x.T, problem.weight / problem.n
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         for k in range(K):
@@ -37,7 +37,7 @@ def hessian(problem: Problem, x: Array) -> Array:
                 share = weight * p[:, k] * ((k == j) - p[:, j])
                 blocks[k, :, j] = blocks[j, :, k] = (rows * share[:, None]).T @ rows
     else:
-        blocks[0, :, 0] = (rows * (weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y))).T @ rows
+        blocks[0, :, 0] = (rows * row_curvatures(problem, x)).T @ rows
     for k in range(K):
         blocks[k, range(D - 1), k, range(D - 1)] += problem.penalty.l2
     return blocks.reshape(K * D, K * D)

@@ -24,6 +24,7 @@ from vcsg.linear.lanes import (
     load_apart,
     load_some,
     pointer,
+    rolled,
     splat,
     store,
     store_some,
@@ -41,6 +42,7 @@ def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
     whole = d // 8 * 8
     j = 0
     while j + 16 <= whole:
+        rolled()
         s = fma(load(values, a + j), load(x, line + j), s)
         t = fma(load(values, a + j + 8), load(x, line + j + 8), t)
         j += 16
@@ -84,6 +86,7 @@ def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
     whole = d // 8 * 8
     for j in range(0, whole, 8):
+        rolled()
         w = load(x, line + j)
         s0, s1 = fma(load(values, a0 + j), w, s0), fma(load(values, a1 + j), w, s1)
         s2, s3 = fma(load(values, a2 + j), w, s2), fma(load(values, a3 + j), w, s3)
@@ -132,6 +135,7 @@ def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
     s4, s5, s6, s7 = splat(lane(s, 4)), splat(lane(s, 5)), splat(lane(s, 6)), splat(lane(s, 7))
     whole = d // 8 * 8
     for j in range(0, whole, 8):
+        rolled()
         t = fma(load(values, a0 + j), s0, load(g, line + j))
         u = load(values, a1 + j) * s1
         t, u = fma(load(values, a2 + j), s2, t), fma(load(values, a3 + j), s3, u)
