@@ -15,11 +15,14 @@ from vcsg.linear.compiled import inlined, njit
 from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
 from vcsg.linear.losses import batch_slopes, class_slopes, eight
 from vcsg.linear.rows import (
+    AHEAD,
     NEAR,
+    PAGE,
     add_eight,
     add_rows,
     dots_in_order,
     dots_together,
+    fetch_rows,
     located,
     margins,
     neighbours,
@@ -154,30 +157,37 @@ def second_moment(kept: Any, norms: Any) -> float:
 
 
 @inlined
-def drift(x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float) -> None:
-    """x ← x − η(now·P'(x) + pull): the part of a step that is the same for all rows."""
+def drift(
+    x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float, out: Any
+) -> None:
+    """out ← x − η(now·P'(x) + pull): the part of a step that is the same for all rows."""
     for k in range(outputs):
         line = k * (d + 1)
         if rational == 0.0:
             keep, back = splat(1.0 - step * now * l2), splat(-step)
             whole = d // 8 * 8
             for j in range(line, line + whole, 8):
-                store(x, j, fma(load(pull, j), back, load(x, j) * keep))
+                store(out, j, fma(load(pull, j), back, load(x, j) * keep))
             if whole < d:
                 j, m = line + whole, d - whole
-                store_some(x, j, m, fma(load_some(pull, j, m), back, load_some(x, j, m) * keep))
+                store_some(out, j, m, fma(load_some(pull, j, m), back, load_some(x, j, m) * keep))
         else:
             for j in range(line, line + d):
-                x[j] -= step * (now * penalty_slope(l2, rational, x[j]) + pull[j])
-        x[line + d] -= step * pull[line + d]
+                out[j] = x[j] - step * (now * penalty_slope(l2, rational, x[j]) + pull[j])
+        out[line + d] = x[line + d] - step * pull[line + d]
+
+
+@inlined
+def shrink_all(x: Any, outputs: int, d: int, by: float) -> None:
+    for k in range(outputs):
+        for j in range(k * (d + 1), k * (d + 1) + d):
+            x[j] = shrunk(x[j], by)
 
 
 @njit
 def shrink(x: Any, by: float) -> None:
-    for k in range(x.shape[0]):
-        w = x[k]
-        for j in range(x.shape[1] - 1):
-            w[j] = shrunk(w[j], by)
+    """The proximal step of by·|w|."""
+    shrink_all(pointer(x), x.shape[0], x.shape[1] - 1, by)
 
 
 @inlined
@@ -222,26 +232,36 @@ def inner(
 ) -> None:  # fmt: skip
     """x ← prox(x − η(now·∇f_I(x) + then·∇f_I(y) + pull)) for every line I of `index`; total += x from step `tail` on.
 
-    `pull` holds all that does not change from step to step: c·m, and the penalty's part at y.
+    `pull` holds all that does not change from step to step: c·m, and the penalty's part at y. The next point takes the
+    place of the last but one, so that eight rows are done with, at x, before the next eight are read.
     """
     size, outputs, d = index.shape[1], x.shape[0], x.shape[1] - 1
-    z_array = np.zeros((lines(size), outputs))
-    matrix, order, point, constant, z = located(rows), pointer(index), pointer(x), pointer(pull), pointer(z_array)
+    z_array, spare = np.zeros((8, outputs)), np.empty(x.shape)
+    matrix, order, constant, z = located(rows), pointer(index), pointer(pull), pointer(z_array)
+    point, following = pointer(x), pointer(spare)
     targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
     near = rows[0].nbytes <= NEAR
+    asked = 0 if near or d * rows[0].itemsize >= PAGE else index.size - AHEAD - 7
     for t in range(index.shape[0]):
-        first = t * size
-        margins(matrix, d, order, first, size, point, outputs, bias, z, near)
-        differences(
-            z, order, first, size, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
-        )  # fmt: skip
-        drift(point, constant, outputs, d, step, now, l2, rational)
-        add_rows(matrix, d, order, first, size, z, outputs, bias, point)
+        drift(point, constant, outputs, d, step, now, l2, rational, following)
+        for first in range(t * size, (t + 1) * size, 8):
+            count = min(8, (t + 1) * size - first)
+            margins(matrix, d, order, first, count, point, outputs, bias, z, near)
+            differences(
+                z, order, first, count, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
+            )  # fmt: skip
+            if first < asked:
+                fetch_rows(matrix, d, order, first + AHEAD, count)
+            add_rows(matrix, d, order, first, count, z, outputs, bias, following)
+        point, following = following, point
         if l1 > 0.0:
-            shrink(x, step * l1)
+            shrink_all(point, outputs, d, step * l1)
         if t >= tail:
             add_to(sums, point, x.size)
+    if index.shape[0] % 2:
+        x[:] = spare
     alive(z_array)
+    alive(spare)
 
 
 @njit
@@ -263,7 +283,7 @@ def renewing(
                 kept[r, k] = slope
         change[:] = 0.0
         add_rows(located(rows), d, pointer(index), t * size, size, pointer(z), outputs, bias, pointer(change))
-        drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational)
+        drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational, pointer(x))
         for k in range(outputs):
             for j in range(x.shape[1]):
                 x[k, j] -= step / size * change[k, j]

@@ -18,6 +18,7 @@ from vcsg.linear.compiled import inlined, njit
 from vcsg.linear.lanes import (
     across,
     beyond,
+    fetch,
     fma,
     lane,
     load,
@@ -33,6 +34,10 @@ from vcsg.linear.lanes import (
 
 NEAR = 6 << 20
 """Bytes of rows that are taken to be in a cache."""
+PAGE = 4 << 10
+"""Bytes of a row up to which memory does not see by itself what comes next: its own foresight ends with a page."""
+AHEAD = 32
+"""The rows for which it is asked ahead then."""
 
 
 @inlined
@@ -170,6 +175,17 @@ def dense_add(
                 g[line + j] += share * values[a + j]
             g[line + d] += bias * share
             i += 1
+
+
+@inlined
+def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
+    """Ask memory for dense rows that are about to be read."""
+    if len(rows) == 1:
+        for i in range(first, first + size):
+            a = index[i] * d
+            for j in range(a, a + d, 8):
+                rolled()
+                fetch(rows[0], j)
 
 
 @inlined
