@@ -17,7 +17,6 @@ from vcsg.linear.losses import batch_slopes, class_slopes, eight
 from vcsg.linear.rows import (
     AHEAD,
     NEAR,
-    PAGE,
     add_eight,
     add_rows,
     dots_in_order,
@@ -27,6 +26,7 @@ from vcsg.linear.rows import (
     margins,
     neighbours,
     rows_from,
+    scattered,
 )
 
 BLOCK = 256
@@ -241,7 +241,7 @@ def inner(
     point, following = pointer(x), pointer(spare)
     targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
     near = rows[0].nbytes <= NEAR
-    asked = 0 if near or d * rows[0].itemsize >= PAGE else index.size - AHEAD - 7
+    asked = index.size - AHEAD - 7 if not near and scattered(order, index.size, d * rows[0].itemsize) else 0
     for t in range(index.shape[0]):
         drift(point, constant, outputs, d, step, now, l2, rational, following)
         for first in range(t * size, (t + 1) * size, 8):

@@ -35,9 +35,10 @@ from vcsg.linear.lanes import (
 NEAR = 6 << 20
 """Bytes of rows that are taken to be in a cache."""
 PAGE = 4 << 10
-"""Bytes of a row up to which memory does not see by itself what comes next: its own foresight ends with a page."""
-AHEAD = 32
-"""The rows for which it is asked ahead then."""
+"""Bytes of a row, and in `RUN` of rows side by side, from which on memory sees by itself what comes next."""
+RUN = 16 << 10
+AHEAD = 64
+"""The rows for which it is asked ahead otherwise."""
 
 
 @inlined
@@ -175,6 +176,15 @@ def dense_add(
                 g[line + j] += share * values[a + j]
             g[line + d] += bias * share
             i += 1
+
+
+@inlined
+def scattered(index: Any, size: int, row: int) -> bool:
+    """Whether rows of so many bytes, taken in this order, are to be asked for ahead."""
+    run = 1
+    while run < size and run * row < RUN and index[run] == index[0] + run:
+        run += 1
+    return row < PAGE and run * row < RUN
 
 
 @inlined
