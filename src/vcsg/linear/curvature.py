@@ -77,11 +77,10 @@ def hessian_factors(problem: Problem, x: Array) -> Array:
     dense = problem.rows.toarray() if problem.sparse else problem.rows
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     for k, hessian in enumerate(factors):
-        for dtype in (np.float32, np.float64):
-            gram = _gram(dense, weight, k, problem.bias, dtype)
-            if _complete(gram, problem.bias, problem.penalty.curvature, hessian):
-                break
-        _factor(hessian)
+        gram = _gram(dense, weight, k, problem.bias, np.float32)
+        if not math.isfinite(gram.trace()):  # which bounds all entries
+            gram = _gram(dense, weight, k, problem.bias, np.float64)
+        _factor(gram, problem.penalty.curvature, hessian)
     return factors
 
 
@@ -105,36 +104,36 @@ def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> Non
 
 
 @njit
-def _complete(gram: Any, bias: float, curvature: float, hessian: Any) -> bool:
-    """hessian ← gram and the penalty's part; whether it is finite. Without an intercept its place has the entry 1.
+def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> None:
+    """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
 
     What no row and no penalty bends gets a curvature that is small against the rest.
     """
-    d, largest = hessian.shape[0] - 1, 0.0
+    d, width, largest = hessian.shape[0] - 1, gram.shape[0], 1e-300
     hessian[d] = 0.0
-    hessian[:, d] = 0.0
-    hessian[: gram.shape[0], : gram.shape[0]] = gram
-    for j in range(d):
-        hessian[j, j] += curvature
-    if bias == 0.0:
+    hessian[:width, :width] = gram
+    if width == d:
         hessian[d, d] = 1.0
     for j in range(d + 1):
-        if not math.isfinite(hessian[j, j]):  # which bounds all entries
-            return False
+        if j < d:
+            hessian[j, j] += curvature
         largest = max(largest, hessian[j, j])
     for j in range(d + 1):
-        hessian[j, j] += 1e-10 * max(largest, 1e-300)
-    return True
+        hessian[j, j] = (hessian[j, j] + 1e-10 * largest) * (1.0 + relative)
 
 
-def _factor(hessian: Array) -> None:
-    """H ← its lower factor, by Cholesky; where rounding has left H indefinite, of an H with a larger diagonal."""
+def _factor(gram: Any, curvature: float, hessian: Array) -> None:
+    """hessian ← its lower factor, by Cholesky in place; where rounding has left it indefinite, with a larger diagonal.
+
+    What is above the diagonal means nothing.
+    """
     for relative in (2e-6, 1e-3, 1.0):
-        hessian.reshape(-1)[:: len(hessian) + 1] *= 1 + relative
-        factor, failed = linalg.lapack.dpotrf(hessian.T, lower=0)  # LAPACK's upper is our lower, by columns for rows
+        _complete(gram, curvature, relative, hessian)
+        # LAPACK's upper is our lower, by columns for rows.
+        _, failed = linalg.lapack.dpotrf(hessian.T, lower=0, clean=0, overwrite_a=1)
         if not failed:
-            hessian[:] = factor.T
             return
+    _complete(gram, curvature, 1.0, hessian)
     hessian[:] = np.diag(np.diagonal(hessian) ** 0.5)
 
 

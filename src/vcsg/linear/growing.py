@@ -57,7 +57,8 @@ class Run:
     mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
-    """That of f's loss part."""
+    """That of f's loss part, and the largest of a single row's."""
+    largest: float = 0.0
     history: list[Epoch] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
@@ -96,7 +97,7 @@ class Run:
         few rows for each unknown it would find the minimum of their noise.
         """
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch, squares = schedule.first(n), math.nan, None, 1, pilot.weight * norms
+        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
@@ -107,7 +108,7 @@ class Run:
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step = self.step_size(squares[:B], plan)
+            step = self.step_size(plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B = max(plan.next_B, 2 * B)
@@ -116,15 +117,14 @@ class Run:
             epoch += 1
         return plan
 
-    def step_size(self, squares: Array, plan: Plan) -> float:
+    def step_size(self, plan: Plan) -> float:
         """η by the expected smoothness of a mini-batch, L_f + L_max/b to leading order (Gower et al. 2019)."""
-        largest = self.problem.loss.curvature * float(squares.max())
-        L = self.smoothness + largest / plan.b + self.problem.penalty.curvature
+        L = self.smoothness + self.largest / plan.b + self.problem.penalty.curvature
         return STEP * self.method.gamma * plan.factor / (L or 1.0)
 
-    def full(self, whole: Problem, pilot: Problem, norms: Array, plan: Plan) -> bool:
+    def full(self, whole: Problem, pilot: Problem, plan: Plan) -> bool:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
-        step = self.step_size(pilot.weight * norms, plan)
+        step = self.step_size(plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
         before, last = math.inf, self.sound
         while True:
@@ -232,7 +232,7 @@ def solve(
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
-    run.smoothness = mean_smoothness(pilot)
+    run.smoothness, run.largest = mean_smoothness(pilot), problem.loss.curvature * float((pilot.weight * norms).max())
     run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
     plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
@@ -242,7 +242,7 @@ def solve(
         run.mix = order.sequential
     elif stored(problem) <= CACHE:
         run.mix = order.shuffled
-    converged = run.full(whole, pilot, norms, plan)
+    converged = run.full(whole, pilot, plan)
     limit = newton.SOLVE if problem.outputs > 1 and not converged else newton.POLISH
     if run.passes < run.budget and newton.work(problem) <= limit:
         # What costs next to nothing is solved as far as rounding allows.
