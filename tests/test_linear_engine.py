@@ -15,7 +15,7 @@ from scipy import optimize, sparse
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
-from vcsg.linear.curvature import mean_smoothness
+from vcsg.linear.curvature import hessian_factors, mean_smoothness
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.growing import solve
 from vcsg.linear.problem import variance
@@ -258,6 +258,39 @@ def test_methods_reach_the_tolerance(name: str) -> None:
     found = run(problem, np.zeros(problem.shape), vcsg.make(name), tol=1e-6, passes=5000)
     assert found.converged
     assert np.linalg.norm(problem.objective(found.x)[1]) <= 1e-6
+
+
+@pytest.mark.parametrize("b", [3, 8, 20])
+def test_steps_on_rows_too_many_for_the_cache(b: int) -> None:
+    """Rows from anywhere in 8 MB, an odd number of steps: read in another way than few rows are."""
+    rng = np.random.default_rng(0)
+    n, d, step = 20_000, 50, 1e-3
+    rows, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    problem = Problem(rows, y, rng.random(n) * 2, LOSSES["squared"], penalty=Penalty(l2=0.1))
+    x, kept, pull = rng.normal(size=problem.shape), rng.normal(size=(n, 1)), rng.normal(size=problem.shape)
+    index = order.shuffled(n, b, rng)[:41]
+    expected = x.copy()
+    wide = np.column_stack([rows, np.ones(n)])
+    for batch in index:
+        slopes = problem.weight[batch] * (wide[batch] @ expected[0] - y[batch]) - kept[batch, 0]
+        decay = 0.1 * expected * np.append(np.ones(d), 0.0)
+        expected -= step * (slopes @ wide[batch] / b + decay + pull)
+    found = constant_steps(problem, x, kept, pull, index, step, Weights(1, -1, 1), average=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge", "multinomial"])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_factors_are_those_of_the_hessian(name: str, form: str, bias: float) -> None:
+    problem = make_problem(name, n=70, d=5, bias=bias, penalty=Penalty(l2=0.1), form=form, weighted=True)
+    x, width = np.random.default_rng(1).normal(size=problem.shape), 6 if bias else 5
+    for k, factor in enumerate(hessian_factors(problem, x)):
+        lower, step = np.tril(factor), np.zeros(problem.shape)
+        for j in range(width):
+            step[:], step[k, j] = 0.0, 1e-5
+            column = (problem.objective(x + step)[1] - problem.objective(x - step)[1])[k] / 2e-5
+            np.testing.assert_allclose((lower @ lower.T)[:width, j], column[:width], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge", "multinomial"])
