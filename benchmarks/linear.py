@@ -370,7 +370,8 @@ def measure(options: argparse.Namespace) -> None:
         X, y = SETS[name]()
         for lam in (1e-4, 1 / len(y)):
             task = Task(name, X, y, lam)
-            timed(ours, task, 1e-2)  # what this kind of data still has to compile
+            for target in TARGETS:  # what this kind of data still has to compile or to load
+                timed(ours, task, math.sqrt(target))
             ways, rows = compare(task, options.peers.split(","), options.repeats, options.limit)
             figures.append({"ways": ways, "rows": rows})
             if options.json:

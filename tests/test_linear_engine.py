@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ from scipy import optimize, sparse
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
-from vcsg.linear.curvature import mean_smoothness
+from vcsg.linear.curvature import hessian_factors, mean_smoothness
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.growing import solve
 from vcsg.linear.problem import variance
@@ -96,12 +97,27 @@ def test_L_bounds_the_curvature_of_every_row(name: str) -> None:
         assert np.linalg.norm(change) <= L * np.linalg.norm(x - y) * (1 + 1e-6)
 
 
-def test_threads_give_the_same_gradient() -> None:
+@pytest.mark.parametrize("terms", [Penalty(), Penalty(l1=0.1, l2=0.2)])
+def test_threads_see_the_same(terms: Penalty) -> None:
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(20_000, 3)), rng.normal(size=20_000)
-    one, three = (Problem(rows, y, np.ones(20_000), LOSSES["squared"], threads=t) for t in (1, 3))
+    one, three = (Problem(rows, y, np.ones(20_000), LOSSES["squared"], penalty=terms, threads=t) for t in (1, 3))
     x = rng.normal(size=one.shape)
-    np.testing.assert_allclose(one.objective(x)[1], three.objective(x)[1], rtol=1e-10)
+    for a, b in zip(one.anchor(x), three.anchor(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["squared", "multinomial"])
+def test_norm_is_that_of_the_least_subgradient(name: str) -> None:
+    problem = make_problem(name, n=40, d=5, bias=1.0, penalty=Penalty(l1=0.2, l2=0.1))
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    x[:, :3] = 0.0
+    seen, square = problem.anchor(x), 0.0
+    for w, slope in zip(x[:, :-1].ravel(), seen.smooth[:, :-1].ravel(), strict=True):
+        signs = np.linspace(-1, 1, 20_001) if w == 0 else np.sign([w])
+        square += ((slope + 0.2 * signs) ** 2).min()
+    square += (seen.smooth[:, -1] ** 2).sum()
+    assert seen.norm == pytest.approx(math.sqrt(square), rel=1e-6)
 
 
 def test_variance_is_that_of_single_gradients() -> None:
@@ -244,6 +260,39 @@ def test_methods_reach_the_tolerance(name: str) -> None:
     assert np.linalg.norm(problem.objective(found.x)[1]) <= 1e-6
 
 
+@pytest.mark.parametrize("b", [3, 8, 20])
+def test_steps_on_rows_too_many_for_the_cache(b: int) -> None:
+    """Rows from anywhere in 8 MB, an odd number of steps: read in another way than few rows are."""
+    rng = np.random.default_rng(0)
+    n, d, step = 20_000, 50, 1e-3
+    rows, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    problem = Problem(rows, y, rng.random(n) * 2, LOSSES["squared"], penalty=Penalty(l2=0.1))
+    x, kept, pull = rng.normal(size=problem.shape), rng.normal(size=(n, 1)), rng.normal(size=problem.shape)
+    index = order.shuffled(n, b, rng)[:41]
+    expected = x.copy()
+    wide = np.column_stack([rows, np.ones(n)])
+    for batch in index:
+        slopes = problem.weight[batch] * (wide[batch] @ expected[0] - y[batch]) - kept[batch, 0]
+        decay = 0.1 * expected * np.append(np.ones(d), 0.0)
+        expected -= step * (slopes @ wide[batch] / b + decay + pull)
+    found = constant_steps(problem, x, kept, pull, index, step, Weights(1, -1, 1), average=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge", "multinomial"])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_factors_are_those_of_the_hessian(name: str, form: str, bias: float) -> None:
+    problem = make_problem(name, n=70, d=5, bias=bias, penalty=Penalty(l2=0.1), form=form, weighted=True)
+    x, width = np.random.default_rng(1).normal(size=problem.shape), 6 if bias else 5
+    for k, factor in enumerate(hessian_factors(problem, x)):
+        lower, step = np.tril(factor), np.zeros(problem.shape)
+        for j in range(width):
+            step[:], step[k, j] = 0.0, 1e-5
+            column = (problem.objective(x + step)[1] - problem.objective(x - step)[1])[k] / 2e-5
+            np.testing.assert_allclose((lower @ lower.T)[:width, j], column[:width], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge", "multinomial"])
 @pytest.mark.parametrize("factored", [True, False])
 def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -> None:
@@ -251,7 +300,7 @@ def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -
     start, passes = np.ones(problem.shape), []
     sample = problem.subset(np.arange(100)) if factored else None
     x, norm, _ = lbfgs.minimise(
-        problem, sample, start, problem.objective(start), 1e-9, 500, lambda *seen: passes.append(seen)
+        problem, sample, start, problem.anchor(start), 1e-9, 500, lambda seen: passes.append((seen.value, seen.norm))
     )
     f, gradient = problem.objective(x)
     assert norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
@@ -299,5 +348,5 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
 def test_lbfgs_keeps_to_its_budget() -> None:
     problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
     start, passes = np.ones(problem.shape), []
-    lbfgs.minimise(problem, None, start, problem.objective(start), 0.0, 3, lambda *seen: passes.append(seen))
+    lbfgs.minimise(problem, None, start, problem.anchor(start), 0.0, 3, passes.append)
     assert len(passes) == 3

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import linalg, sparse
 
 from vcsg.linear.compiled import njit
-from vcsg.linear.lanes import pointer
-from vcsg.linear.losses import bends
+from vcsg.linear.lanes import alive, load_some, pointer, store_some
+from vcsg.linear.losses import MULTINOMIAL, bend, class_bends
 from vcsg.linear.problem import Array, Problem
 from vcsg.linear.rows import add_rows, located, margins
 
@@ -44,62 +44,97 @@ def _largest(rows: Any, weight: Any, size: int, d: int, bias: float) -> float:
     return found
 
 
-def hessian_factors(problem: Problem, x: Array) -> Array:
-    """For every output the lower Cholesky factor of H, the Hessian at x of this problem's f (its block of that output).
-
-    H is a sample's in any case, so single precision will do for it.
-    """
-    rows, d = problem.rows, problem.d
-    dense = rows.toarray() if problem.sparse else rows
-    z = dense @ x[:, :-1].T + problem.bias * x[:, -1]
-    weight = problem.weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y) / problem.n
-    factors = np.empty((problem.outputs, d + 1, d + 1))
-    for k in range(problem.outputs):
-        root = np.sqrt(weight[:, k])
-        hessian = _gram(dense, root, problem.bias, np.float32)
-        diagonal = hessian.reshape(-1)[:: d + 2]
-        if not math.isfinite(diagonal.max()):  # which bounds all entries
-            hessian = _gram(dense, root, problem.bias, np.float64)
-            diagonal = hessian.reshape(-1)[:: d + 2]
-        diagonal[:-1] += problem.penalty.curvature
-        if problem.bias == 0:
-            diagonal[-1] = 1.0
-        # What no row and no penalty bends gets a curvature that is small against the rest.
-        diagonal += 1e-10 * max(float(diagonal.max()), 1e-300)
-        factors[k] = _factor(hessian)
-    return factors
-
-
-def _gram(dense: Any, root: Array, bias: float, dtype: Any) -> Array:
-    """Σ root_i²·a_i a_iᵀ, the intercept's feature included."""
-    n, d = dense.shape
-    width = d + 1 if bias else d
-    scaled, gram = np.empty((n, width), dtype), np.zeros((d + 1, d + 1))
-    scale_rows(dense, root, bias, scaled)
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram[:width, :width] = scaled.T @ scaled
-    return gram
+def row_curvatures(problem: Problem, x: Array) -> Array:
+    """w_i φ''_i / n at x, a line for every row."""
+    out = np.empty((problem.n, problem.outputs))
+    _bends(*problem.model, x, out)
+    return out
 
 
 @njit
-def scale_rows(dense: Any, root: Any, bias: float, scaled: Any) -> None:
+def _bends(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
+    n, outputs, d = out.shape[0], out.shape[1], x.shape[1] - 1
+    counting, z = np.arange(n).astype(np.uint32), pointer(out)
+    margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
+    if code == MULTINOMIAL:
+        for i in range(n):
+            class_bends(z, i * outputs, outputs)
+    else:
+        for i in range(0, n, 8):
+            count = min(8, n - i)
+            store_some(z, i, count, bend(code, scale, load_some(z, i, count), load_some(pointer(y), i, count)))
+    for i in range(n):
+        for k in range(outputs):
+            out[i, k] *= weight[i] / n
+    alive(counting)
+
+
+def hessian_factors(problem: Problem, x: Array) -> Array:
+    """For every output the lower Cholesky factor of H, the Hessian at x of this problem's f (its block of that output).
+
+    H is a sample's in any case, so single precision will do for it, unless it overflows.
+    """
+    dense = problem.rows.toarray() if problem.sparse else problem.rows
+    weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
+    for k, hessian in enumerate(factors):
+        gram = _gram(dense, weight, k, problem.bias, np.float32)
+        if not math.isfinite(gram.trace()):  # which bounds all entries
+            gram = _gram(dense, weight, k, problem.bias, np.float64)
+        _factor(gram, problem.penalty.curvature, hessian)
+    return factors
+
+
+def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:
+    """Σ weight_ik·a_i a_iᵀ, the intercept's feature included where there is one."""
+    scaled = np.empty((len(dense), dense.shape[1] + (bias != 0)), dtype)
+    scale_rows(dense, weight, k, bias, scaled)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return scaled.T @ scaled
+
+
+@njit
+def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> None:
     d = dense.shape[1]
     for i in range(dense.shape[0]):
-        row, out, factor = dense[i], scaled[i], root[i]
+        row, out, root = dense[i], scaled[i], math.sqrt(weight[i, k])
         for j in range(d):
-            out[j] = row[j] * factor
+            out[j] = row[j] * root
         if scaled.shape[1] > d:
-            out[d] = bias * factor
+            out[d] = bias * root
 
 
-def _factor(hessian: Array) -> Array:
-    """Lower, by Cholesky; where rounding has left H indefinite, of an H with a larger diagonal."""
+@njit
+def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> None:
+    """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
+
+    What no row and no penalty bends gets a curvature that is small against the rest.
+    """
+    d, width, largest = hessian.shape[0] - 1, gram.shape[0], 1e-300
+    hessian[d] = 0.0
+    hessian[:width, :width] = gram
+    if width == d:
+        hessian[d, d] = 1.0
+    for j in range(d + 1):
+        if j < d:
+            hessian[j, j] += curvature
+        largest = max(largest, hessian[j, j])
+    for j in range(d + 1):
+        hessian[j, j] = (hessian[j, j] + 1e-10 * largest) * (1.0 + relative)
+
+
+def _factor(gram: Any, curvature: float, hessian: Array) -> None:
+    """hessian ← its lower factor, by Cholesky in place; where rounding has left it indefinite, with a larger diagonal.
+
+    What is above the diagonal means nothing.
+    """
     for relative in (2e-6, 1e-3, 1.0):
-        hessian.reshape(-1)[:: len(hessian) + 1] *= 1 + relative
-        factor, failed = linalg.lapack.dpotrf(hessian.T, lower=0)  # LAPACK's upper is our lower, by columns for rows
+        _complete(gram, curvature, relative, hessian)
+        # LAPACK's upper is our lower, by columns for rows.
+        _, failed = linalg.lapack.dpotrf(hessian.T, lower=0, clean=0, overwrite_a=1)
         if not failed:
-            return np.asarray(factor.T)
-    return np.diag(np.diagonal(hessian) ** 0.5)
+            return
+    _complete(gram, curvature, 1.0, hessian)
+    hessian[:] = np.diag(np.diagonal(hessian) ** 0.5)
 
 
 def column_scales(problem: Problem) -> Array:

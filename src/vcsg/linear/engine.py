@@ -18,7 +18,7 @@ from vcsg.linear import order as orders
 from vcsg.linear import paired
 from vcsg.linear.epoch import constant_steps
 from vcsg.linear.loops import renewing, shrink
-from vcsg.linear.problem import Array, Problem, length, variance
+from vcsg.linear.problem import Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.sampling import Phase, draw_geometric, stream
 from vcsg.schedules import Facts, Plan
@@ -73,8 +73,8 @@ class Engine:
 
     def evaluate(self) -> tuple[float, float]:
         self.passes += 1
-        value, gradient = self.problem.objective(self.x)
-        return value, float(np.linalg.norm(self.problem.stationarity(self.x, gradient)))
+        found = self.problem.anchor(self.x)
+        return found.value, found.norm
 
     def move(self) -> None:
         """The inner steps of the epoch."""
@@ -95,12 +95,10 @@ class Engine:
         part = problem if self.exact else problem.subset(chosen)
         found = part.anchor(x)
         self.passes += self.size / n
-        self.point, self.kept = x.copy(), found.kept
-        self.mean = found.gradient.copy()
-        value = found.loss + problem.penalty.add_to(self.mean, x)
+        self.point, self.kept, self.mean = x.copy(), found.kept, found.smooth
         self.variance = variance(found, self.norms if self.exact else self.norms[chosen], n)
         self.first_variance = self.variance if math.isnan(self.first_variance) else self.first_variance
-        return value, length(problem.stationarity(x, self.mean))
+        return found.value, found.norm
 
     def inner(self, plan: Plan, length: int, step: float) -> None:
         rule = self.method.weights[plan.regime].at(self.epoch)
@@ -117,7 +115,7 @@ class Engine:
         if self.method.table:
             terms = self.problem.penalty
             mean = self.mean - terms.gradient(self.point)
-            renewing(*self.problem.model, self.x, self.kept, mean, index, step, terms.l1, terms.l2, terms.rational)
+            renewing(*self.problem.model, self.x, self.kept, mean, index, step, *terms.terms)
             self.mean = mean + terms.gradient(self.point)
             self.passes += touched
         elif isinstance(rule, Constant) and self.method.moves == "epoch" and (self.exact or not rule.weights.anchor):
@@ -139,10 +137,9 @@ class Engine:
     def both(self, rule: Rule, index: orders.Index, step: float) -> None:
         test = TESTS[rule.test] if isinstance(rule, Tested) else paired.NO_TEST
         passed, failed = rule.choices[0], rule.choices[-1]
-        terms = self.problem.penalty
         paired.paired_inner(
             *self.problem.model, self.x, self.point, self.mean, index, step, test, np.array(passed), np.array(failed),
-            self.method.moves == "step", terms.l1, terms.l2, terms.rational,
+            self.method.moves == "step", *self.problem.penalty.terms,
         )  # fmt: skip
 
     def index(self, length: int, b: int) -> orders.Index:

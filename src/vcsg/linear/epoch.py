@@ -34,10 +34,9 @@ def constant_steps(
         if problem.outputs == 1 and not penalty.l1 and not penalty.rational and step * weights.now * penalty.l2 < 0.5:
             taken = scaled_inner(*state, penalty.l2, total, tail, every)
         else:
-            taken = lazy_inner(*state, penalty.l1, penalty.l2, penalty.rational, total, tail, every)
+            taken = lazy_inner(*state, *penalty.terms, total, tail, every)
     else:
-        terms = penalty.l1, penalty.l2, penalty.rational
-        inner(*problem.model, x, kept, pull, index, *weight, *terms, total, tail)
+        inner(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail)
         taken = steps - tail
     return total / taken if taken else x
 

@@ -20,7 +20,7 @@ from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import mean_smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
-from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, length, variance
+from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
 from vcsg.schedules import Facts, Plan
 from vcsg.weights import Constant, Weights
@@ -57,36 +57,34 @@ class Run:
     mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
-    """That of f's loss part."""
+    """That of f's loss part, and the largest of a single row's."""
+    largest: float = 0.0
     history: list[Epoch] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
-    known: tuple[float, Array] | None = None
-    """f and the gradient of its smooth part at x, over all rows."""
+    known: Anchor | None = None
+    """At x, over all rows."""
     sound: Array = field(default_factory=lambda: np.empty(0))
     """The last point where both were finite, to begin with the start."""
 
     # --- what is written down
 
-    def note(self, stage: str, rows: int, objective: float, norm: float) -> None:
-        entry = Epoch(stage, rows, objective, norm, self.passes, time.perf_counter() - self.began)
+    def note(self, stage: str, rows: int, seen: Anchor) -> None:
+        entry = Epoch(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
         self.history.append(entry)
         self.report(entry)
 
-    def look(self, part: Problem, anchor: Anchor, stage: str, B: int) -> float:
+    def look(self, anchor: Anchor, stage: str, B: int) -> float:
         """Write down an anchor of B rows; ‖∇f‖ over them."""
-        gradient = anchor.gradient.copy()
-        value = anchor.loss + part.penalty.add_to(gradient, self.x)
-        norm = length(part.stationarity(self.x, gradient))
-        self.note(stage, B, value, norm)
-        if math.isfinite(norm + value):
-            self.known, self.sound = (value, gradient), self.x
-            return norm
+        self.note(stage, B, anchor)
+        if math.isfinite(anchor.norm + anchor.value):
+            self.known, self.sound = anchor, self.x
+            return anchor.norm
         if self.x is self.sound:
-            raise FloatingPointError(f"at an anchor of {B} rows f = {value} and ‖∇f‖ = {norm}")
+            raise FloatingPointError(f"at an anchor of {B} rows f = {anchor.value} and ‖∇f‖ = {anchor.norm}")
         return math.inf
 
     # --- stages
@@ -99,18 +97,18 @@ class Run:
         few rows for each unknown it would find the minimum of their noise.
         """
         schedule, n = self.method.schedule, self.problem.n
-        B, first, plan, epoch, squares = schedule.first(n), math.nan, None, 1, pilot.weight * norms
+        B, first, plan, epoch = schedule.first(n), math.nan, None, 1
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
             self.passes += B / n
-            if self.look(pilot, anchor, "growing", B) == math.inf:
+            if self.look(anchor, "growing", B) == math.inf:
                 self.x = self.sound
                 return plan
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
             plan = self.method.schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
-            step = self.step_size(squares[:B], plan)
+            step = self.step_size(plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.passes += B / n
             B = max(plan.next_B, 2 * B)
@@ -119,21 +117,20 @@ class Run:
             epoch += 1
         return plan
 
-    def step_size(self, squares: Array, plan: Plan) -> float:
+    def step_size(self, plan: Plan) -> float:
         """η by the expected smoothness of a mini-batch, L_f + L_max/b to leading order (Gower et al. 2019)."""
-        largest = self.problem.loss.curvature * float(squares.max())
-        L = self.smoothness + largest / plan.b + self.problem.penalty.curvature
+        L = self.smoothness + self.largest / plan.b + self.problem.penalty.curvature
         return STEP * self.method.gamma * plan.factor / (L or 1.0)
 
-    def full(self, whole: Problem, pilot: Problem, norms: Array, plan: Plan) -> bool:
+    def full(self, whole: Problem, pilot: Problem, plan: Plan) -> bool:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
-        step = self.step_size(pilot.weight * norms, plan)
+        step = self.step_size(plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
         before, last = math.inf, self.sound
         while True:
             anchor = whole.anchor(self.x)
             self.passes += 1
-            norm = self.look(whole, anchor, "full", whole.n)
+            norm = self.look(anchor, "full", whole.n)
             if norm <= self.tol:
                 self.message = "‖∇f‖ ≤ tol"
                 return True
@@ -141,7 +138,7 @@ class Run:
                 self.x, step, rate = last, step / 2, 0.0
                 anchor = whole.anchor(last)
                 self.passes += 1
-                norm = self.look(whole, anchor, "full", whole.n)
+                norm = self.look(anchor, "full", whole.n)
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
             if self.passes >= self.budget:
@@ -178,21 +175,20 @@ class Run:
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         sample = part if size else None
 
-        def report(value: float, norm: float) -> None:
+        def report(seen: Anchor) -> None:
             self.passes += 1
-            self.note("l-bfgs", whole.n, value, norm)
+            self.note("l-bfgs", whole.n, seen)
 
         budget = max(1.0, self.budget - self.passes)
-        known = self.known or whole.objective(self.x)
+        known = self.known or whole.anchor(self.x)
         self.x, norm, self.message = lbfgs.minimise(whole, sample, self.x, known, self.tol, budget, report)
         return norm <= self.tol
 
     def newton(self, whole: Problem, tol: float) -> bool:
-        self.x, value, norm, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
+        self.x, self.known, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
         self.passes += passes
-        self.known = None
-        self.note("newton", whole.n, value, norm)
-        return norm <= self.tol
+        self.note("newton", whole.n, self.known)
+        return self.known.norm <= self.tol
 
 
 def stored(problem: Problem) -> int:
@@ -236,7 +232,7 @@ def solve(
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
-    run.smoothness = mean_smoothness(pilot)
+    run.smoothness, run.largest = mean_smoothness(pilot), problem.loss.curvature * float((pilot.weight * norms).max())
     run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
     plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
@@ -246,7 +242,7 @@ def solve(
         run.mix = order.sequential
     elif stored(problem) <= CACHE:
         run.mix = order.shuffled
-    converged = run.full(whole, pilot, norms, plan)
+    converged = run.full(whole, pilot, plan)
     limit = newton.SOLVE if problem.outputs > 1 and not converged else newton.POLISH
     if run.passes < run.budget and newton.work(problem) <= limit:
         # What costs next to nothing is solved as far as rounding allows.

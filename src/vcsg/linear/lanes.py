@@ -103,6 +103,32 @@ def alive(typing: Any, array: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def rolled(typing: Any) -> Any:
+    """Nothing; but the loop it stands in is not unrolled: what that sets up takes longer than a short loop."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [])
+        call = builder.asm(kind, "", "", [], True)
+        call.attributes.add("convergent")  # LLVM may not copy it to places that not all iterations reach
+        return context.get_dummy_value()
+
+    return types.none(), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch(typing: Any, array: Any, offset: Any) -> Any:
+    """Ask memory for the number at `offset` and its neighbours, into L2, and go on."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        read, level, data = (ir.IntType(32)(flag) for flag in (0, 2, 1))
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), build
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def load(typing: Any, array: Any, offset: Any) -> Any:
     """Eight numbers from `offset` on."""
 

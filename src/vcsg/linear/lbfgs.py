@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from vcsg.linear.compiled import njit
 from vcsg.linear.curvature import column_scales, hessian_factors
-from vcsg.linear.problem import Array, Problem, length
+from vcsg.linear.problem import Anchor, Array, Problem
 
 MEMORY = 10
 """Pairs of steps and changes of the gradient."""
@@ -39,30 +39,28 @@ class Watched:
     tol: float
     budget: float
     """Passes, at most."""
-    report: Callable[[float, float], None]
+    report: Callable[[Anchor], None]
     x: Array
-    """The best point so far, f and ‖∇f‖ there."""
-    lowest: float
-    norm: float
+    """The best point so far, and what is known there."""
+    best: Anchor
     passes: int = 0
 
-    def __call__(self, x: Array) -> tuple[float, Array]:
-        value, gradient = self.problem.objective(x)
+    def __call__(self, x: Array) -> Anchor:
+        seen, best = self.problem.anchor(x), self.best
         self.passes += 1
-        norm = length(self.problem.stationarity(x, gradient))
-        self.report(value, norm)
-        if value <= self.lowest or (norm < self.norm and value <= self.lowest + 1e-12 * abs(self.lowest)):
-            self.x, self.lowest, self.norm = x, value, norm
-            if norm <= self.tol:
+        self.report(seen)
+        if seen.value <= best.value or seen.below(best, 0.0):
+            self.x, self.best = x, seen
+            if seen.norm <= self.tol:
                 raise Reached
         if self.passes >= self.budget:
             raise Reached
-        return value, gradient
+        return seen
 
 
 def minimise(
-    problem: Problem, sample: Problem | None, start: Array, known: tuple[float, Array], tol: float, budget: float,
-    report: Callable[[float, float], None],
+    problem: Problem, sample: Problem | None, start: Array, known: Anchor, tol: float, budget: float,
+    report: Callable[[Anchor], None],
 ) -> tuple[Array, float, str]:  # fmt: skip
     """(x, ‖∇f(x)‖, how it ended).
 
@@ -70,48 +68,40 @@ def minimise(
         problem: what to minimise.
         sample: the rows for H, None for a diagonal.
         start: where to begin.
-        known: f and the gradient of its smooth part there.
+        known: what a pass tells there.
         tol: for ‖∇f‖.
         budget: passes, at most.
-        report: called with f and ‖∇f‖ after each.
+        report: called with what each of them tells.
     """
-    norm = length(problem.stationarity(start, known[1]))
-    f = Watched(problem, tol, budget, report, x=start, lowest=known[0], norm=norm)
+    f = Watched(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
         message = _restarted(f) if problem.penalty.l1 else _search(f, start, known, sample)
-    return f.x, f.norm, message
+    return f.x, f.best.norm, message
 
 
-def _search(f: Watched, x: Array, known: tuple[float, Array], sample: Problem | None) -> str:
+def _search(f: Watched, x: Array, here: Anchor, sample: Problem | None) -> str:
     """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls."""
-    (value, gradient), inverse = known, _inverse(f.problem, sample, x)
+    inverse = _inverse(f.problem, sample, x)
     steps, changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
     products, direction, kept = np.empty(MEMORY), np.empty(x.shape), 0
-    last, before = x, gradient
+    last, before = x, here.smooth
     while True:
-        slope, kept = _next(last, before, x, gradient, steps, changes, products, kept, inverse, direction)
+        slope, kept = _next(last, before, x, here.smooth, steps, changes, products, kept, inverse, direction)
         step = 1.0
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
             trial = x + step * direction
-            new_value, new_gradient = f(trial)
-            if _lower(value, gradient, new_value, new_gradient, 1e-4 * step * slope):
+            there = f(trial)
+            if there.below(here, 1e-4 * step * slope):
                 break
             # To the minimum of the parabola through what is known, within bounds.
-            above = new_value - value - step * slope
+            above = there.value - here.value - step * slope
             step *= min(0.5, max(0.1, -step * slope / (2 * above))) if math.isfinite(above) else 0.1
         else:
             return "f falls no further, for rounding"
-        last, before, x, value, gradient = x, gradient, trial, new_value, new_gradient
-
-
-def _lower(value: float, gradient: Array, new_value: float, new_gradient: Array, change: float) -> bool:
-    """Whether f has fallen by its share, or where rounding hides that, ‖∇f‖."""
-    if abs(new_value - value) <= 1e-12 * abs(value):
-        return float(np.vdot(new_gradient, new_gradient)) < float(np.vdot(gradient, gradient))
-    return new_value <= value + change
+        last, before, x, here = x, here.smooth, trial, there
 
 
 @njit
@@ -225,8 +215,8 @@ def blas_threads(sample: Problem) -> AbstractContextManager[object]:
 def _restarted(f: Watched) -> str:
     """scipy's search, from the best point again when it gives up, as long as that helps: its line search may fail."""
     before, message = math.inf, ""
-    while f.norm < before:
-        before, message = f.norm, _search_split(f, f.x)
+    while f.best.norm < before:
+        before, message = f.best.norm, _search_split(f, f.x)
     return message
 
 
@@ -242,12 +232,12 @@ def _search_split(f: Watched, start: Array) -> str:
 
     def split(v: Array) -> tuple[float, Array]:
         p, q = v.reshape(both.shape)
-        value, gradient = f(scales * (p - q))
-        slope = scales * gradient
+        seen = f(scales * (p - q))
+        slope = scales * seen.smooth
         cost = np.where(free, 0.0, l1 * scales)
         # f counts l1·|p − q|; what p and q have in common costs in addition.
         extra = float((cost * 2 * np.minimum(p, q)).sum())
-        return value + extra, np.stack([slope + cost, cost - slope]).reshape(-1)
+        return seen.value + extra, np.stack([slope + cost, cost - slope]).reshape(-1)
 
     bounds = optimize.Bounds(lower.reshape(-1), upper.reshape(-1))
     options = {"maxcor": 10, "ftol": 0.0, "gtol": 0.0, "maxiter": 10**6, "maxfun": 10**7, "maxls": 40}

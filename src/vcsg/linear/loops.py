@@ -6,6 +6,7 @@ step takes is a line of `index`. The penalty is l1·|w| + l2·w²/2 + rational·
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ from vcsg.linear.compiled import inlined, njit
 from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
 from vcsg.linear.losses import batch_slopes, class_slopes, eight
 from vcsg.linear.rows import (
+    AHEAD,
     NEAR,
     add_eight,
     add_rows,
     dots_in_order,
     dots_together,
+    fetch_rows,
     located,
     margins,
     neighbours,
     rows_from,
+    scattered,
 )
 
 BLOCK = 256
@@ -54,6 +58,12 @@ def penalty_slope(l2: float, rational: float, x: float) -> float:
     """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
     q = 1.0 + x * x
     return l2 * x + rational * 2.0 * x / (q * q)
+
+
+@inlined
+def shrunk(x: float, by: float) -> float:
+    """The proximal step of by·|x|."""
+    return max(x - by, 0.0) + min(x + by, 0.0)
 
 
 @njit
@@ -106,6 +116,35 @@ def anchor(
 
 
 @njit
+def conclude(loss: float, count: int, x: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float) -> Any:
+    """f and ‖∇f‖ from the sums of a pass over `count` rows; g becomes their mean, `smooth` ∇ of all but l1·|w|.
+
+    With an L1 part the norm is that of the subgradient of least norm.
+    """
+    g /= count
+    smooth[:] = g
+    value, square = loss / count + add_penalty(smooth, x, l1, l2, rational), 0.0
+    for k in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            slope = smooth[k, j]
+            if l1 > 0.0 and j < x.shape[1] - 1:
+                slope = shrunk(slope, l1) if x[k, j] == 0.0 else slope + math.copysign(l1, x[k, j])
+            square += slope * slope
+    return value, math.sqrt(square)
+
+
+@njit
+def evaluate(
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
+    smooth: Any, l1: float, l2: float, rational: float,
+) -> Any:  # fmt: skip
+    """`anchor` and `conclude` in one."""
+    g[:] = 0.0
+    loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g)
+    return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+
+
+@njit
 def second_moment(kept: Any, norms: Any) -> float:
     """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows."""
     total = 0.0
@@ -118,36 +157,37 @@ def second_moment(kept: Any, norms: Any) -> float:
 
 
 @inlined
-def shrunk(x: float, by: float) -> float:
-    """The proximal step of by·|x|."""
-    return max(x - by, 0.0) + min(x + by, 0.0)
-
-
-@inlined
-def drift(x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float) -> None:
-    """x ← x − η(now·P'(x) + pull): the part of a step that is the same for all rows."""
+def drift(
+    x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float, out: Any
+) -> None:
+    """out ← x − η(now·P'(x) + pull): the part of a step that is the same for all rows."""
     for k in range(outputs):
         line = k * (d + 1)
         if rational == 0.0:
             keep, back = splat(1.0 - step * now * l2), splat(-step)
             whole = d // 8 * 8
             for j in range(line, line + whole, 8):
-                store(x, j, fma(load(pull, j), back, load(x, j) * keep))
+                store(out, j, fma(load(pull, j), back, load(x, j) * keep))
             if whole < d:
                 j, m = line + whole, d - whole
-                store_some(x, j, m, fma(load_some(pull, j, m), back, load_some(x, j, m) * keep))
+                store_some(out, j, m, fma(load_some(pull, j, m), back, load_some(x, j, m) * keep))
         else:
             for j in range(line, line + d):
-                x[j] -= step * (now * penalty_slope(l2, rational, x[j]) + pull[j])
-        x[line + d] -= step * pull[line + d]
+                out[j] = x[j] - step * (now * penalty_slope(l2, rational, x[j]) + pull[j])
+        out[line + d] = x[line + d] - step * pull[line + d]
+
+
+@inlined
+def shrink_all(x: Any, outputs: int, d: int, by: float) -> None:
+    for k in range(outputs):
+        for j in range(k * (d + 1), k * (d + 1) + d):
+            x[j] = shrunk(x[j], by)
 
 
 @njit
 def shrink(x: Any, by: float) -> None:
-    for k in range(x.shape[0]):
-        w = x[k]
-        for j in range(x.shape[1] - 1):
-            w[j] = shrunk(w[j], by)
+    """The proximal step of by·|w|."""
+    shrink_all(pointer(x), x.shape[0], x.shape[1] - 1, by)
 
 
 @inlined
@@ -192,26 +232,36 @@ def inner(
 ) -> None:  # fmt: skip
     """x ← prox(x − η(now·∇f_I(x) + then·∇f_I(y) + pull)) for every line I of `index`; total += x from step `tail` on.
 
-    `pull` holds all that does not change from step to step: c·m, and the penalty's part at y.
+    `pull` holds all that does not change from step to step: c·m, and the penalty's part at y. The next point takes the
+    place of the last but one, so that eight rows are done with, at x, before the next eight are read.
     """
     size, outputs, d = index.shape[1], x.shape[0], x.shape[1] - 1
-    z_array = np.zeros((lines(size), outputs))
-    matrix, order, point, constant, z = located(rows), pointer(index), pointer(x), pointer(pull), pointer(z_array)
+    z_array, spare = np.zeros((8, outputs)), np.empty(x.shape)
+    matrix, order, constant, z = located(rows), pointer(index), pointer(pull), pointer(z_array)
+    point, following = pointer(x), pointer(spare)
     targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
     near = rows[0].nbytes <= NEAR
+    asked = index.size - AHEAD - 7 if not near and scattered(order, index.size, d * rows[0].itemsize) else 0
     for t in range(index.shape[0]):
-        first = t * size
-        margins(matrix, d, order, first, size, point, outputs, bias, z, near)
-        differences(
-            z, order, first, size, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
-        )  # fmt: skip
-        drift(point, constant, outputs, d, step, now, l2, rational)
-        add_rows(matrix, d, order, first, size, z, outputs, bias, point)
+        drift(point, constant, outputs, d, step, now, l2, rational, following)
+        for first in range(t * size, (t + 1) * size, 8):
+            count = min(8, (t + 1) * size - first)
+            margins(matrix, d, order, first, count, point, outputs, bias, z, near)
+            differences(
+                z, order, first, count, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
+            )  # fmt: skip
+            if first < asked:
+                fetch_rows(matrix, d, order, first + AHEAD, count)
+            add_rows(matrix, d, order, first, count, z, outputs, bias, following)
+        point, following = following, point
         if l1 > 0.0:
-            shrink(x, step * l1)
+            shrink_all(point, outputs, d, step * l1)
         if t >= tail:
             add_to(sums, point, x.size)
+    if index.shape[0] % 2:
+        x[:] = spare
     alive(z_array)
+    alive(spare)
 
 
 @njit
@@ -233,7 +283,7 @@ def renewing(
                 kept[r, k] = slope
         change[:] = 0.0
         add_rows(located(rows), d, pointer(index), t * size, size, pointer(z), outputs, bias, pointer(change))
-        drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational)
+        drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational, pointer(x))
         for k in range(outputs):
             for j in range(x.shape[1]):
                 x[k, j] -= step / size * change[k, j]

@@ -10,9 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from vcsg.linear.compiled import inlined
 from vcsg.linear.lanes import fma, load, scale_by_power, splat, store, take, where_negative
 
@@ -153,21 +150,30 @@ def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: 
             store(z, i, slope)
 
 
-def bends(code: int, scale: float, z: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """φ'' at the margins z, one line per row, for a quadratic model: where φ is not convex, φ'/r in its place."""
+@inlined
+def bend(code: int, scale: float, z: Any, y: Any) -> Any:
+    """φ'' for eight rows, for a quadratic model: where φ is not convex, φ'/r in its place."""
+    zero, one, width = splat(0.0), splat(1.0), splat(scale)
     if code == LOGISTIC:
-        p = 1 / (1 + np.exp(-np.abs(z)))
-        return np.asarray(p * (1 - p))
-    if code == MULTINOMIAL:
-        p = np.exp(z - z.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        return np.asarray(p * (1 - p))
-    target = y[:, None]
+        e = decay(z)
+        return e / ((one + e) * (one + e))
     if code == SQUARED_HINGE:
-        return np.where(target * z < 1, 1.0, 0.0)
-    r = z - target
+        return where_negative(y * z - one, one, zero)
+    r = z - y
     if code == HUBER:
-        return np.where(np.abs(r) <= scale, 1.0, 0.0)
+        return where_negative(width - where_negative(r, zero - r, r), zero, one)
+    u = r / width
     if code == GEMAN_MCCLURE:
-        return np.asarray((1 + (r / scale) ** 2) ** -2.0)
-    return np.exp(-((r / scale) ** 2)) if code == WELSCH else np.ones_like(z)
+        return one / ((one + u * u) * (one + u * u))
+    if code == WELSCH:
+        return decay(u * u)
+    return one
+
+
+@inlined
+def class_bends(z: Any, first: int, outputs: int) -> None:
+    """z ← the diagonal of φ'' of the multinomial loss, p(1 − p), for the margins z[first:] of one row."""
+    class_slopes(z, first, outputs, 0.0)
+    z[first] += 1.0
+    for k in range(first, first + outputs):
+        z[k] *= 1.0 - z[k]

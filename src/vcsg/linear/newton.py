@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcsg.linear.losses import MULTINOMIAL, bends
-from vcsg.linear.problem import Array, Problem
+from vcsg.linear.curvature import row_curvatures
+from vcsg.linear.losses import MULTINOMIAL
+from vcsg.linear.problem import Anchor, Array, Problem
 
 POLISH = 2e6
 """n times the square of the number of unknowns up to which a solution is refined beyond tol."""
@@ -25,11 +26,10 @@ def hessian(problem: Problem, x: Array) -> Array:
     """∇²f at x, for a convex loss and the L2 penalty, with all pairs of outputs."""
     dense = problem.rows.toarray() if problem.sparse else np.asarray(problem.rows, np.float64)
     rows = np.column_stack([dense, np.full(problem.n, problem.bias)])
-    z = rows @ x.T
-    weight = problem.weight / problem.n
     K, D = problem.shape
     blocks = np.zeros((K, D, K, D))
     if problem.loss.code == MULTINOMIAL:
+        z, weight = rows @ x.T, problem.weight / problem.n
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         for k in range(K):
@@ -37,7 +37,7 @@ def hessian(problem: Problem, x: Array) -> Array:
                 share = weight * p[:, k] * ((k == j) - p[:, j])
                 blocks[k, :, j] = blocks[j, :, k] = (rows * share[:, None]).T @ rows
     else:
-        blocks[0, :, 0] = (rows * (weight[:, None] * bends(problem.loss.code, problem.scale, z, problem.y))).T @ rows
+        blocks[0, :, 0] = (rows * row_curvatures(problem, x)).T @ rows
     for k in range(K):
         blocks[k, range(D - 1), k, range(D - 1)] += problem.penalty.l2
     return blocks.reshape(K * D, K * D)
@@ -50,23 +50,20 @@ def _solve(H: Array, gradient: Array) -> Array:
     return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
 
 
-def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, float, float, int]:
-    """(x, f, ‖∇f‖, passes) after Newton's steps, halved until f falls, or where rounding hides that, ‖∇f‖."""
-    value, gradient = problem.objective(x)
-    norm, passes = float(np.linalg.norm(gradient)), 1
+def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, Anchor, int]:
+    """(x, what a pass there tells, passes) after Newton's steps, halved until f falls."""
+    here, passes = problem.anchor(x), 1
     for _ in range(STEPS):
-        step = _solve(hessian(problem, x), gradient.reshape(-1)).reshape(x.shape)
+        step = _solve(hessian(problem, x), here.smooth.reshape(-1)).reshape(x.shape)
         for _ in range(HALVINGS):
             trial = x - step
-            new_value, new_gradient = problem.objective(trial)
-            new_norm, passes = float(np.linalg.norm(new_gradient)), passes + 1
-            level = abs(new_value - value) <= 1e-12 * abs(value)
-            if (level and new_norm < norm) or (not level and new_value < value):
+            there, passes = problem.anchor(trial), passes + 1
+            if there.below(here, 0.0):
                 break
             step /= 2
         else:
-            return x, value, norm, passes
-        x, value, gradient, norm = trial, new_value, new_gradient, new_norm
-        if norm <= tol or passes >= budget:
+            return x, here, passes
+        x, here = trial, there
+        if here.norm <= tol or passes >= budget:
             break
-    return x, value, norm, passes
+    return x, here, passes

@@ -5,11 +5,10 @@ Data stay where they are: a `Problem` refers to the arrays it was given. `subset
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,7 @@ class Penalty:
 
     def add_to(self, gradient: Array, x: Array) -> float:
         """The value at x; the gradient of the smooth part is added to `gradient`."""
-        return float(loops.add_penalty(gradient, x, self.l1, self.l2, self.rational))
+        return float(loops.add_penalty(gradient, x, *self.terms))
 
     def gradient(self, x: Array) -> Array:
         """Of the smooth part."""
@@ -47,20 +46,33 @@ class Penalty:
         return gradient
 
     @property
+    def terms(self) -> tuple[float, float, float]:
+        return self.l1, self.l2, self.rational
+
+    @property
     def curvature(self) -> float:
         return self.l2 + 2 * self.rational
 
 
-@dataclass(frozen=True)
-class Anchor:
+class Anchor(NamedTuple):
     """What a pass over rows tells at a point."""
 
-    loss: float
-    """The mean loss, without the penalty."""
+    value: float
+    """f over these rows."""
+    norm: float
+    """‖∇f‖ over them; with an L1 part that of the subgradient of least norm."""
+    smooth: Array
+    """The gradient of f's smooth part."""
     gradient: Array
     """Of the mean loss, without the penalty."""
     kept: Array
     """w_i φ'_i of every row."""
+
+    def below(self, other: Anchor, change: float) -> bool:
+        """Whether f is lower by its share, a `change` ≤ 0, or where rounding hides that, ‖∇f‖."""
+        if abs(self.value - other.value) <= 1e-12 * abs(other.value):
+            return self.norm < other.norm
+        return self.value <= other.value + change
 
 
 @dataclass(frozen=True)
@@ -111,40 +123,27 @@ class Problem:
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> Anchor:
         """One pass over the rows lo to hi (all of them by default), by as many threads as asked for."""
         hi = self.n if hi is None else hi
-        kept = np.empty((self.n, self.outputs))
-        workers = max(1, min(self.threads, (hi - lo) // PER_THREAD))
+        kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
+        workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
+        if workers <= 1:
+            value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
+            return Anchor(value, norm, smooth, gradient, kept)
         gradients = np.zeros((workers, *self.shape))
 
         def part(i: int) -> float:
             low, high = (lo + (hi - lo) * end // workers for end in (i, i + 1))
             return float(loops.anchor(*self.model, x, low, high, kept, gradients[i]))
 
-        if workers == 1:
-            loss, gradient = part(0), gradients[0]
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                loss, gradient = sum(pool.map(part, range(workers))), gradients.sum(0)
-        gradient /= hi - lo
-        return Anchor(loss / (hi - lo), gradient, kept)
+        with ThreadPoolExecutor(workers) as pool:
+            loss = sum(pool.map(part, range(workers)))
+        gradients.sum(0, out=gradient)
+        value, norm = loops.conclude(loss, hi - lo, x, gradient, smooth, *terms)
+        return Anchor(value, norm, smooth, gradient, kept)
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """f and the gradient of its smooth part."""
-        if self.threads > 1:
-            anchor = self.anchor(x)
-            return anchor.loss + self.penalty.add_to(anchor.gradient, x), anchor.gradient
-        kept, gradient = np.empty((self.n, self.outputs)), np.zeros(self.shape)
-        loss = loops.anchor(*self.model, x, 0, self.n, kept, gradient) / self.n
-        gradient /= self.n
-        return loss + self.penalty.add_to(gradient, x), gradient
-
-    def stationarity(self, x: Array, gradient: Array) -> Array:
-        """∇f, or with an L1 part the subgradient of least norm, from the gradient of the smooth part."""
-        if not self.penalty.l1:
-            return gradient
-        l1, g = self.penalty.l1, gradient.copy()
-        w, smooth = x[:, :-1], g[:, :-1]
-        g[:, :-1] = np.where(w != 0, smooth + l1 * np.sign(w), np.sign(smooth) * np.maximum(np.abs(smooth) - l1, 0))
-        return g
+        found = self.anchor(x)
+        return found.value, found.smooth
 
     def norms(self) -> Array:
         """‖a_i‖² + bias² of every row."""
@@ -163,11 +162,6 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
-
-
-def length(v: Array) -> float:
-    """‖v‖; for short vectors in a fraction of the time of numpy's norm."""
-    return math.sqrt(float(np.vdot(v, v)))
 
 
 def variance(anchor: Anchor, norms: Array, n: int) -> float:

@@ -18,12 +18,14 @@ from vcsg.linear.compiled import inlined, njit
 from vcsg.linear.lanes import (
     across,
     beyond,
+    fetch,
     fma,
     lane,
     load,
     load_apart,
     load_some,
     pointer,
+    rolled,
     splat,
     store,
     store_some,
@@ -32,6 +34,11 @@ from vcsg.linear.lanes import (
 
 NEAR = 6 << 20
 """Bytes of rows that are taken to be in a cache."""
+PAGE = 4 << 10
+"""Bytes of a row, and in `RUN` of rows side by side, from which on memory sees by itself what comes next."""
+RUN = 16 << 10
+AHEAD = 64
+"""The rows for which it is asked ahead otherwise."""
 
 
 @inlined
@@ -41,6 +48,7 @@ def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
     whole = d // 8 * 8
     j = 0
     while j + 16 <= whole:
+        rolled()
         s = fma(load(values, a + j), load(x, line + j), s)
         t = fma(load(values, a + j + 8), load(x, line + j + 8), t)
         j += 16
@@ -84,6 +92,7 @@ def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
     whole = d // 8 * 8
     for j in range(0, whole, 8):
+        rolled()
         w = load(x, line + j)
         s0, s1 = fma(load(values, a0 + j), w, s0), fma(load(values, a1 + j), w, s1)
         s2, s3 = fma(load(values, a2 + j), w, s2), fma(load(values, a3 + j), w, s3)
@@ -132,6 +141,7 @@ def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
     s4, s5, s6, s7 = splat(lane(s, 4)), splat(lane(s, 5)), splat(lane(s, 6)), splat(lane(s, 7))
     whole = d // 8 * 8
     for j in range(0, whole, 8):
+        rolled()
         t = fma(load(values, a0 + j), s0, load(g, line + j))
         u = load(values, a1 + j) * s1
         t, u = fma(load(values, a2 + j), s2, t), fma(load(values, a3 + j), s3, u)
@@ -166,6 +176,26 @@ def dense_add(
                 g[line + j] += share * values[a + j]
             g[line + d] += bias * share
             i += 1
+
+
+@inlined
+def scattered(index: Any, size: int, row: int) -> bool:
+    """Whether rows of so many bytes, taken in this order, are to be asked for ahead."""
+    run = 1
+    while run < size and run * row < RUN and index[run] == index[0] + run:
+        run += 1
+    return row < PAGE and run * row < RUN
+
+
+@inlined
+def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
+    """Ask memory for dense rows that are about to be read."""
+    if len(rows) == 1:
+        for i in range(first, first + size):
+            a = index[i] * d
+            for j in range(a, a + d, 8):
+                rolled()
+                fetch(rows[0], j)
 
 
 @inlined
