@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,8 +27,6 @@ from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
 from vcsg.weights import Constant, Rule, Weights
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports the kernels
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 N = 90
 
