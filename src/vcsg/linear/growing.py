@@ -18,7 +18,7 @@ import numpy as np
 
 from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
-from vcsg.linear.curvature import mean_smoothness
+from vcsg.linear.curvature import smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
@@ -232,7 +232,7 @@ def solve(
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
-    run.smoothness, run.largest = mean_smoothness(pilot), problem.loss.curvature * float((pilot.weight * norms).max())
+    run.smoothness, run.largest = smoothness(pilot, norms)
     run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
     plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
