@@ -164,6 +164,20 @@ def test_orders_take_each_row_at_most_once_and_nearly_all(mix: Any, n: int, b: i
     assert index.max() < n
 
 
+def test_draws_are_splitmix64_from_a_mixed_seed() -> None:
+    def mixed(z: int) -> int:
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z ^ z >> 31
+
+    golden = 0x9E3779B97F4A7C15
+    assert mixed((1234567 + golden) % 2**64) == 6457827717110365317  # the published first number of this state
+    for seed in (0, 7, 2**31 - 1):
+        start, draws = mixed((seed + golden) % 2**64), order.Draws(seed)
+        expected = [(mixed((start + i * golden) % 2**64) >> 11) / 2**53 for i in range(1, 11)]
+        assert [*draws.random(3), *draws.random(7)] == expected
+
+
 def test_interleaved_batches_come_from_everywhere() -> None:
     index = order.interleaved(1600, 16, np.random.default_rng(0))
     assert (index // 400 == np.repeat(np.arange(4), 4)).all()

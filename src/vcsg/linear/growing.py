@@ -52,9 +52,9 @@ class Run:
     tol: float
     budget: float
     method: Method
-    rng: np.random.Generator
+    rng: order.Draws
     report: Callable[[Epoch], None]
-    mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
+    mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """That of f's loss part, and the largest of a single row's."""
@@ -227,7 +227,7 @@ def solve(
         report: called with every entry of the history.
     """
     check_method(method)
-    run = Run(problem, start.copy(), tol, passes, method, np.random.default_rng(seed), report)
+    run = Run(problem, start.copy(), tol, passes, method, order.Draws(seed), report)
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
