@@ -29,7 +29,7 @@ class Random(Protocol):
 
 @dataclass
 class Draws:
-    """SplitMix64 (Steele, Lea and Flood 2014): to set up a generator of NumPy's takes half a pass over 5000 rows."""
+    """SplitMix64 (Steele, Lea and Flood 2014): to set up a generator of NumPy's takes as long as some thousand rows."""
 
     seed: int
     drawn: int = 0
