@@ -15,7 +15,7 @@ from scipy import optimize, sparse
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
-from vcsg.linear.curvature import hessian_factors, mean_smoothness
+from vcsg.linear.curvature import hessian_factors, smoothness
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.growing import solve
 from vcsg.linear.problem import variance
@@ -164,6 +164,20 @@ def test_orders_take_each_row_at_most_once_and_nearly_all(mix: Any, n: int, b: i
     assert index.max() < n
 
 
+def test_draws_are_splitmix64_from_a_mixed_seed() -> None:
+    def mixed(z: int) -> int:
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z ^ z >> 31
+
+    golden = 0x9E3779B97F4A7C15
+    assert mixed((1234567 + golden) % 2**64) == 6457827717110365317  # the published first number of this state
+    for seed in (0, 7, 2**31 - 1):
+        start, draws = mixed((seed + golden) % 2**64), order.Draws(seed)
+        expected = [(mixed((start + i * golden) % 2**64) >> 11) / 2**53 for i in range(1, 11)]
+        assert [*draws.random(3), *draws.random(7)] == expected
+
+
 def test_interleaved_batches_come_from_everywhere() -> None:
     index = order.interleaved(1600, 16, np.random.default_rng(0))
     assert (index // 400 == np.repeat(np.arange(4), 4)).all()
@@ -213,7 +227,9 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
     expected = 0.25 * np.linalg.eigvalsh((wide * weight[:, None]).T @ wide / 100)[-1]
     for form in (rows, sparse.csr_matrix(rows)):
         problem = Problem(form, np.sign(rng.normal(size=100)), weight, LOSSES["logistic"], bias=bias)
-        assert mean_smoothness(problem) == pytest.approx(expected, rel=1e-6)
+        mean, single = smoothness(problem, problem.norms())
+        assert mean == pytest.approx(expected, rel=1e-6)
+        assert single == pytest.approx(0.25 * (weight * (wide**2).sum(1)).max())
 
 
 @pytest.mark.parametrize(("d", "anchors"), [(10, [1024, 1024]), (60, [1024, 1952]), (400, [1024])])
@@ -331,8 +347,8 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
     for turn in range(7):
         s = np.zeros((outputs, D)) if turn == 0 else rng.normal(size=(outputs, D))
         y = -s if turn == 5 else 2 * s + 0.1 * rng.normal(size=s.shape) * (turn > 0)
-        x, gradient, direction = last + s, before + y, np.empty((outputs, D))
-        slope, kept = lbfgs._next(last, before, x, gradient, steps, changes, products, kept, inverse, direction)
+        x, gradient, direction, trial = last + s, before + y, np.empty((outputs, D)), np.empty((outputs, D))
+        slope, kept = lbfgs._next(last, before, x, gradient, steps, changes, products, kept, inverse, direction, trial)
         if turn not in (0, 5):
             pairs.append((s.ravel(), y.ravel()))
         assert kept == len(pairs)
@@ -342,6 +358,7 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
             dense = left @ dense @ left.T + np.outer(a, a) / (a @ b)
         np.testing.assert_allclose(direction.ravel(), -dense @ gradient.ravel(), rtol=1e-9, atol=1e-11)
         assert slope == pytest.approx(gradient.ravel() @ direction.ravel())
+        np.testing.assert_array_equal(trial, x + direction)
         last, before = x, gradient
 
 

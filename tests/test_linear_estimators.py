@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vcsg.linear import LinearClassifier, LinearRegressor
+from vcsg.linear import LinearClassifier, LinearRegressor, estimators
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -76,6 +76,17 @@ def test_squared_hinge() -> None:
     peer = LinearSVC(C=1 / (2 * 0.01 * len(y)), fit_intercept=False, tol=1e-10, max_iter=100_000).fit(X, y)
     np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-4)
     assert not hasattr(ours, "predict_proba")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float64", "str"])
+@pytest.mark.parametrize("names", [[0, 1], [1, 0], [2, 2, 1], [0], [0, 2, 1], [1, 2, 0]])
+def test_classes_are_sorted_and_numbered(dtype: str, names: list[int]) -> None:
+    """Whichever comes first, and where the third comes late."""
+    y = np.array(names[:2] * 20 + names).astype(dtype)
+    classes, numbers = estimators._encoded(y)
+    expected, inverse = np.unique(y, return_inverse=True)
+    np.testing.assert_array_equal(classes, expected, strict=True)
+    np.testing.assert_array_equal(numbers, inverse.astype(float), strict=True)
 
 
 def test_squared_hinge_for_several_classes_is_one_against_the_rest() -> None:

@@ -19,15 +19,16 @@ SAMPLE = 256
 ITERATIONS = 4
 
 
-def mean_smoothness(problem: Problem) -> float:
-    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows: that of f's loss."""
-    size = min(SAMPLE, problem.n)
-    return problem.loss.curvature * float(_largest(problem.parts, problem.weight, size, problem.d, problem.bias))
+def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
+    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, that of f's loss; and the largest of a single row's."""
+    size, bound = min(SAMPLE, problem.n), problem.loss.curvature
+    mean, largest = _largest(problem.parts, problem.weight, norms, size, problem.d, problem.bias)
+    return bound * mean, bound * largest
 
 
 @njit
-def _largest(rows: Any, weight: Any, size: int, d: int, bias: float) -> float:
-    """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from a sum of them."""
+def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float) -> tuple[float, float]:
+    """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from a sum of them; max w_i‖a_i‖²."""
     counting, z, v = np.arange(size).astype(np.uint32), np.empty(size), np.empty(d + 1)
     for i in range(size):
         z[i] = weight[i] / size * (0.5 + i / size)  # unlike any that would cancel
@@ -41,7 +42,7 @@ def _largest(rows: Any, weight: Any, size: int, d: int, bias: float) -> float:
         margins(located(rows), d, pointer(counting), 0, size, pointer(v), 1, bias, pointer(z), True)
         for i in range(size):
             z[i] *= weight[i] / size / found
-    return found
+    return found, (weight * norms).max()
 
 
 def row_curvatures(problem: Problem, x: Array) -> Array:
@@ -77,10 +78,9 @@ def hessian_factors(problem: Problem, x: Array) -> Array:
     dense = problem.rows.toarray() if problem.sparse else problem.rows
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     for k, hessian in enumerate(factors):
-        gram = _gram(dense, weight, k, problem.bias, np.float32)
-        if not math.isfinite(gram.trace()):  # which bounds all entries
-            gram = _gram(dense, weight, k, problem.bias, np.float64)
-        _factor(gram, problem.penalty.curvature, hessian)
+        for dtype in (np.float32, np.float64):
+            if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, hessian):
+                break
     return factors
 
 
@@ -104,12 +104,13 @@ def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> Non
 
 
 @njit
-def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> None:
+def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> float:
     """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
 
-    What no row and no penalty bends gets a curvature that is small against the rest.
+    What no row and no penalty bends gets a curvature that is small against the rest. Returns the trace, which bounds
+    all entries.
     """
-    d, width, largest = hessian.shape[0] - 1, gram.shape[0], 1e-300
+    d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
     hessian[d] = 0.0
     hessian[:width, :width] = gram
     if width == d:
@@ -120,21 +121,25 @@ def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> Non
         largest = max(largest, hessian[j, j])
     for j in range(d + 1):
         hessian[j, j] = (hessian[j, j] + 1e-10 * largest) * (1.0 + relative)
+        trace += hessian[j, j]
+    return trace
 
 
-def _factor(gram: Any, curvature: float, hessian: Array) -> None:
+def _factor(gram: Any, curvature: float, hessian: Array) -> bool:
     """hessian ← its lower factor, by Cholesky in place; where rounding has left it indefinite, with a larger diagonal.
 
-    What is above the diagonal means nothing.
+    What is above the diagonal means nothing. Returns False where an entry has overflown.
     """
     for relative in (2e-6, 1e-3, 1.0):
-        _complete(gram, curvature, relative, hessian)
+        if not math.isfinite(_complete(gram, curvature, relative, hessian)):
+            return False
         # LAPACK's upper is our lower, by columns for rows.
         _, failed = linalg.lapack.dpotrf(hessian.T, lower=0, clean=0, overwrite_a=1)
         if not failed:
-            return
+            return True
     _complete(gram, curvature, 1.0, hessian)
     hessian[:] = np.diag(np.diagonal(hessian) ** 0.5)
+    return True
 
 
 def column_scales(problem: Problem) -> Array:

@@ -209,12 +209,12 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """Fit the model to rows X with classes y."""
         self._check_options()
         X, y = self._validate(X, y, reset=True)
-        classes = _classes(y)
+        classes, codes = _encoded(y)
         if len(classes) < 2:
             raise ValueError(f"y has one class alone ({classes[0]!r}): a classifier needs at least two classes")
         weight = fitting.row_weights(sample_weight, X)
         warm = self.warm_start and hasattr(self, "classes_") and np.array_equal(classes, self.classes_)
-        return self._fit(X, y, classes, weight, warm, float(self.max_iter), self.tol)
+        return self._fit(X, codes, classes, weight, warm, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
         """A few passes over these rows, from where the model is; the model is the mean of what each call found.
@@ -238,25 +238,26 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             raise ValueError(f"y has the class {strange[0]!r}, which is not among the classes {known!r}")
         weight = fitting.row_weights(sample_weight, X)
         before = None if first else (self.coef_, self.intercept_)
-        self._fit(X, y, known, weight, not first, PARTIAL, 0.0)
+        self._fit(X, fitting.class_numbers(y, known), known, weight, not first, PARTIAL, 0.0)
         self._blend(before, X.shape[0])
         return self
 
     def _fit(
-        self, X: Any, y: Any, classes: Any, weight: Array, warm: bool, passes: float, tol: float
+        self, X: Any, codes: Array, classes: Any, weight: Array, warm: bool, passes: float, tol: float
     ) -> LinearClassifier:
         terms = fitting.penalty(self.penalty, self.alpha, self.l1_ratio)
         jobs = fitting.threads(self.n_jobs)
         if self.class_weight is not None:
-            by_class = compute_class_weight(self.class_weight, classes=classes, y=y)
-            weight = fitting.scaled(weight * by_class[np.searchsorted(classes, y)])
+            numbers = codes.astype(np.int64)
+            by_class = compute_class_weight(self.class_weight, classes=classes, y=classes[numbers])
+            weight = fitting.scaled(weight * by_class[numbers])
         several = len(classes) > 2
         start = self._start((len(classes) if several else 1, X.shape[1] + 1), warm)
         if several and self.loss == "logistic":
-            targets, names = [np.searchsorted(classes, y).astype(np.float64)], "multinomial"
+            targets, names = [codes], "multinomial"
         else:
             names = self.loss
-            targets = [_signs(y, c) for c in (classes if several else classes[1:])]
+            targets = [_signs(codes == k) for k in range(len(classes))] if several else [_signs(codes)]
         outputs = len(start) // len(targets)
         solutions = []
         for k, target in enumerate(targets):
@@ -404,22 +405,25 @@ def _number(y: npt.NDArray[Any]) -> bool:
     return y.dtype.kind in "iubf"
 
 
-def _signs(y: npt.NDArray[Any], positive: Any) -> Array:
-    """1 where y is the positive class, −1 elsewhere."""
-    signs: Array = (y == positive).astype(np.float64)
-    signs *= 2
-    signs -= 1
+def _signs(positive: npt.NDArray[Any]) -> Array:
+    """1 for 1 or True, −1 for 0 or False."""
+    signs: Array = positive * 2.0
+    signs -= 1.0
     return signs
 
 
-def _classes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The sorted classes; whole numbers are classes without a closer look, which takes long for many rows."""
+def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
+    """The sorted classes, and for every row the number of its class.
+
+    Whole numbers are classes without a closer look, which takes long for many rows.
+    """
     if y.dtype.kind not in "iub" or y.ndim != 1:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
     elif y.size:
-        others = y != y[0]
-        one, two = y[0], y[others.argmax()]
-        if one != two and np.count_nonzero(y == two) == np.count_nonzero(others):
-            return np.array([one, two] if one < two else [two, one], y.dtype)
-    return np.unique(y)
+        codes = np.empty(y.size)
+        low, high = fitting.two_classes(y, codes)
+        if low != high:
+            return y[[low, high]], codes
+    classes = np.unique(y)
+    return classes, fitting.class_numbers(y, classes)

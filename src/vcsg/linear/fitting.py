@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite
 
+from vcsg.linear.compiled import njit
 from vcsg.linear.losses import LOSSES
 from vcsg.linear.problem import Array, Penalty, Problem
 
@@ -73,6 +74,25 @@ def canonical(X: Any) -> Any:
         X = X.copy()
         X.sum_duplicates()
     return X
+
+
+def class_numbers(y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Array:
+    """For every row the number of its class among the sorted ones."""
+    return np.searchsorted(classes, y).astype(np.float64)
+
+
+@njit
+def two_classes(y: Any, codes: Any) -> tuple[int, int]:
+    """Where y has two classes, codes ← 0 or 1 for the lower and the higher; a row of each, or the same row twice."""
+    other, found = 0, 0
+    while other < y.size - 1 and y[other] == y[0]:
+        other += 1
+    low, high = (0, other) if y[0] < y[other] else (other, 0)
+    lower, higher = y[low], y[high]
+    for i in range(y.size):
+        codes[i] = 1.0 if y[i] == higher else 0.0
+        found += 1 if (y[i] == lower) | (y[i] == higher) else 0
+    return (low, high) if found == y.size and lower != higher else (0, 0)
 
 
 def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
-from vcsg.linear.curvature import mean_smoothness
+from vcsg.linear.curvature import smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
@@ -52,9 +52,9 @@ class Run:
     tol: float
     budget: float
     method: Method
-    rng: np.random.Generator
+    rng: order.Draws
     report: Callable[[Epoch], None]
-    mix: Callable[[int, int, np.random.Generator], order.Index] = order.interleaved
+    mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """That of f's loss part, and the largest of a single row's."""
@@ -227,12 +227,12 @@ def solve(
         report: called with every entry of the history.
     """
     check_method(method)
-    run = Run(problem, start.copy(), tol, passes, method, np.random.default_rng(seed), report)
+    run = Run(problem, start.copy(), tol, passes, method, order.Draws(seed), report)
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
-    run.smoothness, run.largest = mean_smoothness(pilot), problem.loss.curvature * float((pilot.weight * norms).max())
+    run.smoothness, run.largest = smoothness(pilot, norms)
     run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
     plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:

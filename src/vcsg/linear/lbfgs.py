@@ -87,18 +87,18 @@ def _search(f: Watched, x: Array, here: Anchor, sample: Problem | None) -> str:
     products, direction, kept = np.empty(MEMORY), np.empty(x.shape), 0
     last, before = x, here.smooth
     while True:
-        slope, kept = _next(last, before, x, here.smooth, steps, changes, products, kept, inverse, direction)
-        step = 1.0
+        step, trial = 1.0, np.empty(x.shape)
+        slope, kept = _next(last, before, x, here.smooth, steps, changes, products, kept, inverse, direction, trial)
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
-            trial = x + step * direction
             there = f(trial)
             if there.below(here, 1e-4 * step * slope):
                 break
             # To the minimum of the parabola through what is known, within bounds.
             above = there.value - here.value - step * slope
             step *= min(0.5, max(0.1, -step * slope / (2 * above))) if math.isfinite(above) else 0.1
+            trial = x + step * direction
         else:
             return "f falls no further, for rounding"
         last, before, x, here = x, here.smooth, trial, there
@@ -107,11 +107,16 @@ def _search(f: Watched, x: Array, here: Anchor, sample: Problem | None) -> str:
 @njit
 def _next(
     last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any,
-    direction: Any,
+    direction: Any, trial: Any,
 ) -> tuple[float, int]:  # fmt: skip
-    """Remember the step from `last` to x, if there was one, and find the next direction: its slope, and `kept`."""
+    """Remember the step from `last` to x, if there was one, and find the next direction: its slope, and `kept`.
+
+    `trial` becomes x + direction.
+    """
     kept += _remember(last, before, x, gradient, steps, changes, products, kept % len(products))
-    return _descent(gradient, steps, changes, products, kept, inverse, direction), kept
+    slope = _descent(gradient, steps, changes, products, kept, inverse, direction)
+    trial[:] = x + direction
+    return slope, kept
 
 
 @njit

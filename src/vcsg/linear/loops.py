@@ -145,15 +145,15 @@ def evaluate(
 
 
 @njit
-def second_moment(kept: Any, norms: Any) -> float:
-    """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows."""
+def spread(kept: Any, norms: Any, gradient: Any) -> float:
+    """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows, without ‖∇f‖²."""
     total = 0.0
     for i in range(norms.size):
         square = 0.0
         for k in range(kept.shape[1]):
             square += kept[i, k] * kept[i, k]
         total += square * norms[i]
-    return float(total / norms.size)
+    return float(max(0.0, total / norms.size - (gradient * gradient).sum()))
 
 
 @inlined

@@ -7,12 +7,13 @@ theirs from evenly spaced places of the data, each of which is read in order.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from vcsg.linear.compiled import njit
+from vcsg.linear.compiled import inlined, njit
 
 Index = npt.NDArray[np.uint32]
 
@@ -20,26 +21,61 @@ STREAMS = 4
 """The places that are read side by side, at most: each more makes reading slower."""
 
 
-def sample(n: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+class Random(Protocol):
+    """Where numbers from 0 to 1 come from: `Draws`, or a generator of NumPy's."""
+
+    def random(self, size: int, /) -> npt.NDArray[np.float64]: ...
+
+
+@dataclass
+class Draws:
+    """SplitMix64 (Steele, Lea and Flood 2014): to set up a generator of NumPy's takes as long as some thousand rows."""
+
+    seed: int
+    drawn: int = 0
+
+    def random(self, size: int, /) -> npt.NDArray[np.float64]:
+        """The next `size` numbers from 0 to 1."""
+        self.drawn += size
+        numbers: npt.NDArray[np.float64] = _uniform(self.seed, self.drawn, size)
+        return numbers
+
+
+@inlined
+def _mixed(z: Any) -> Any:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit
+def _uniform(seed: int, drawn: int, size: int) -> Any:
+    """The last `size` of the first `drawn` numbers; seeds are mixed too, so that they begin far from each other."""
+    start, numbers = _mixed(np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)), np.empty(size)
+    for i in range(size):
+        place = np.uint64(drawn - size + i + 1)
+        numbers[i] = (_mixed(start + place * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def sample(n: int, size: int, rng: Random) -> npt.NDArray[np.int64]:
     """`size` of n rows in random order, one from each of as many equal parts: as good as any, and drawn in no time."""
-    if size == n:
-        return rng.permutation(n)
-    rows: npt.NDArray[np.int64] = _drawn(n, rng.random((2, size)))
+    rows: npt.NDArray[np.int64] = _drawn(n, rng.random(2 * size))
     return rows
 
 
 @njit
 def _drawn(n: int, uniform: Any) -> Any:
-    """A row from each of as many parts as there are columns, by the first line; their order, by the second."""
-    size = uniform.shape[1]
-    rows = _permutation(uniform[1])
+    """A row from each of half as many parts as there are numbers, by the first half; their order, by the second."""
+    size = uniform.size // 2
+    rows = _permutation(uniform[size:])
     for i in range(size):
         low, high = rows[i] * n // size, (rows[i] + 1) * n // size
-        rows[i] = low + int(uniform[0, i] * (high - low))
+        rows[i] = low + int(uniform[i] * (high - low))
     return rows
 
 
-def sequential(n: int, b: int, rng: np.random.Generator) -> Index:
+def sequential(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b neighbours in random order, cut at another place each time."""
     b = min(b, n)
     index: Index = _neighbours(n, b, rng.random(n // b + 1))
@@ -69,19 +105,21 @@ def _permutation(uniform: Any) -> Any:
     return order
 
 
-def shuffled(n: int, b: int, rng: np.random.Generator) -> Index:
+def shuffled(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b rows from anywhere: for data that fit the cache."""
     b = min(b, n)
-    return rng.permutation(n)[: n // b * b].astype(np.uint32).reshape(-1, b)
+    rows: npt.NDArray[np.int64] = _permutation(rng.random(n))
+    return rows[: n // b * b].astype(np.uint32).reshape(-1, b)
 
 
-def interleaved(n: int, b: int, rng: np.random.Generator) -> Index:
+def interleaved(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b rows from min(b, 4) evenly spaced places that move on together."""
     b = min(b, n)
     streams = next(s for s in range(min(b, STREAMS), 0, -1) if b % s == 0)
     run, length = b // streams, n // streams
     starts = np.arange(0, length - run + 1, run, dtype=np.uint32)
-    starts = np.roll(starts, int(rng.integers(len(starts))))
-    places = np.arange(streams, dtype=np.uint32) * np.uint32(length) + np.uint32(rng.integers(n % streams + 1))
+    turn, offset = rng.random(2)
+    starts = np.roll(starts, int(turn * len(starts)))
+    places = np.arange(streams, dtype=np.uint32) * np.uint32(length) + np.uint32(offset * (n % streams + 1))
     index = starts[:, None, None] + places[None, :, None] + np.arange(run, dtype=np.uint32)
     return np.ascontiguousarray(index.reshape(-1, b))

@@ -148,8 +148,8 @@ class Problem:
     def norms(self) -> Array:
         """‖a_i‖² + bias² of every row."""
         sums = np.empty(self.n)
-        square_norms(self.parts, self.n, self.d, sums)
-        return sums + self.bias**2
+        square_norms(self.parts, self.n, self.d, self.bias, sums)
+        return sums
 
     def L(self) -> float:
         """The smoothness constant of every f_i, κ·max_i w_i(‖a_i‖² + bias²) + that of the penalty."""
@@ -172,5 +172,4 @@ def variance(anchor: Anchor, norms: Array, n: int) -> float:
     B = len(norms)
     if B < 2:
         return float("nan")
-    spread = float(loops.second_moment(anchor.kept, norms)) - float(np.vdot(anchor.gradient, anchor.gradient))
-    return max(0.0, spread) * B / (B - 1) * (n - 1) / n
+    return float(loops.spread(anchor.kept, norms, anchor.gradient)) * B / (B - 1) * (n - 1) / n

@@ -228,14 +228,14 @@ def sparse_add(
 
 
 @njit
-def square_norms(rows: Any, n: int, d: int, out: Any) -> None:
-    """out[i] ← ‖row i‖²."""
+def square_norms(rows: Any, n: int, d: int, bias: float, out: Any) -> None:
+    """out[i] ← ‖row i‖² + bias²."""
     matrix = located(rows)
     for i in range(n):
         if len(rows) == 1:
-            out[i] = total(dot(matrix[0], i * d, d, matrix[0], i * d))
+            out[i] = bias * bias + total(dot(matrix[0], i * d, d, matrix[0], i * d))
         else:
-            s = 0.0
+            s = bias * bias
             for p in range(rows[2][i], rows[2][i + 1]):
                 s += np.float64(rows[0][p]) * rows[0][p]
             out[i] = s

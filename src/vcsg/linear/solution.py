@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vcsg.linear.problem import Array
 
 
-@dataclass(frozen=True)
-class Epoch:
+class Epoch(NamedTuple):
     """What one anchor, or one evaluation of L-BFGS, saw."""
 
     stage: str
