@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,11 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from study_sample import PROBLEM, network
 from typer.testing import CliRunner, Result
 
 import vcsg
 from vcsg.cli import app
+from vcsg.study import progress
 from vcsg.study.records import load
 
 SOURCE = Path(vcsg.__file__).parents[1]
@@ -323,6 +326,22 @@ def test_bars_on_a_terminal() -> None:
     assert "\x1b" not in out
     for part in ("run 1 of 2, default, VCSG, seed 0: ", "1 of 2 runs done", " passes, j=", "inner", "B=", "loss", "━"):
         assert part in shown
+
+
+def test_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run has some on its way, and its end is told once."""
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    file = io.StringIO()
+    rows = [{"passes": float(k), "seconds": 6.0 * k, "train_loss": 1 / k} for k in (1, 2)]
+    with progress.board(Console(file=file), total=2, done=0) as board:
+        board.tell(0, progress.Began("SGD, seed 0", counted=True))
+        for row in rows:
+            board.tell(0, progress.Evaluated(row))
+        board.tell(0, progress.Ended(rows[-1]))
+    assert file.getvalue().splitlines() == [
+        "run 1 of 2, SGD, seed 0: 1.0 passes, 6.0 s, training loss 1",
+        "run 1 of 2, SGD, seed 0: 2.0 passes, 12.0 s, training loss 0.5",
+    ]
 
 
 # --- the rest

@@ -77,6 +77,8 @@ class Board:
         self._titles: dict[int, str] = {}
         """What is under way in each place."""
         self._told: dict[int, float] = {}
+        self._lines: dict[int, str] = {}
+        """The last of each place."""
 
     def __enter__(self) -> Board:
         return self
@@ -113,7 +115,9 @@ class Board:
 
     def _print(self, place: int, row: dict[str, float]) -> None:
         text = f"{self._titles[place]}: {words(row)}"
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        if text != self._lines.get(place):  # the last evaluation of a run may have been told already
+            self._lines[place] = text
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class Bars(Board):
