@@ -213,15 +213,8 @@ def test_penalties_by_their_formula_and_by_differences() -> None:
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(100, 7)) * [
-        9,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-    ]  # far apart from the others: the iteration is there at once
+    rows = rng.normal(size=(100, 7))
+    rows[:, 0] *= 9  # far apart from the others: the iteration is there at once
     weight = rng.random(100) + 0.5
     wide = np.column_stack([rows, np.full(100, bias)])
     expected = 0.25 * np.linalg.eigvalsh((wide * weight[:, None]).T @ wide / 100)[-1]

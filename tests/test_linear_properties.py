@@ -137,9 +137,9 @@ def test_elastic_net(case: Case, ratio: float) -> None:
     assert values[0] <= values[1] + 1e-6 * max(1.0, abs(values[1]))
 
 
-@pytest.mark.parametrize("seed", [25, 58, 59])
+@pytest.mark.parametrize("seed", [8, 11, 24])
 def test_elastic_net_where_a_line_search_fails(seed: int) -> None:
-    """A constant column beside the intercept: from here a single run of scipy's L-BFGS-B gave up at ‖∇f‖ > 3e-5."""
+    """A constant column beside the intercept: from here a single run of scipy's L-BFGS-B gave up at ‖∇f‖ > 4e-4."""
     case = Case(327, 5, 2, 0.5, "constant", False, True, True, 1e-4, 4096)
     X, y, weight = case.data()
     ours = LinearRegressor(penalty="elasticnet", alpha=1e-4, l1_ratio=0.2, tol=1e-6, max_iter=20_000, random_state=seed)

@@ -57,8 +57,9 @@ class Run:
     mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
-    """That of f's loss part, and the largest of a single row's."""
+    """That of f's loss part."""
     largest: float = 0.0
+    """The smoothness of a single row's, at most."""
     history: list[Epoch] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
