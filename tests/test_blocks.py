@@ -182,7 +182,7 @@ def test_a_block_ends_with_the_step_that_reaches_the_limit(limit: int) -> None:
     model = net()
     optimizer = vcsg.SVRG(model.parameters(), n=N, b=4, L=10.0, chunk=16)
     plain = Plain(optimizer._epochs, model)
-    sizes = [90 * (k + 1) // 8 - 90 * k // 8 for k in range(8)] + [8] * 22  # chunks; two gradients of each sample
+    sizes = [16] * 3 + [8] * 4 + [4, 6] + [8] * 22  # chunks; two gradients of each sample
     expected = next(total for total in itertools.accumulate(sizes) if total >= limit)
     for _ in optimizer.batches(data(), ifo=limit):
         optimizer.advance(plain, 10_000, limit)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from vcsg.training import saving
 from vcsg.training.checkpoints import HEAD, Checkpoints, Damaged, decode, encode, write
 from vcsg.training.saving import Generators, Saver
 
-X = torch.randn(60, 5, generator=torch.Generator().manual_seed(1))
+X = torch.randn(64, 5, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
 
 
@@ -222,7 +222,7 @@ def test_another_configuration_is_refused(tmp_path: Path, change: dict[str, Any]
 def test_other_data_models_and_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed(tmp_path)
     rules: dict[str, Any] = {"L": 5.0, "passes": 8, "checkpoint": tmp_path, "resume": True}
-    with pytest.raises(ValueError, match="its n is 60, here it is 50"):
+    with pytest.raises(ValueError, match="its n is 64, here it is 50"):
         vcsg.fit(net(), cross_entropy, (X[:50], Y[:50]), "svrg", **rules)
     with pytest.raises(ValueError, match=r"its number of parameters is \d+, here it is 18"):
         vcsg.fit(nn.Linear(5, 3), cross_entropy, (X, Y), "svrg", **rules)

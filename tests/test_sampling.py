@@ -158,10 +158,26 @@ def test_small_variance_does_not_cancel() -> None:
     assert total.close(64, mean[0].square().sum().item()).variance == pytest.approx(expected, rel=0.02)
 
 
-def test_number_of_chunks() -> None:
-    assert [chunks(B, 256) for B in (1, 5, 8, 100, 2048, 2049, 60_000)] == [1, 5, 8, 8, 8, 9, 235]
-    assert [chunks(B, 256, least=2) for B in (1, 2, 5, 9, 16, 100)] == [1, 1, 2, 4, 8, 8]
-    assert chunks(100, 256, exact=True) == 100
+@pytest.mark.parametrize("least", [1, 2, 5])
+@pytest.mark.parametrize("largest", [1, 7, 256, 1000])
+def test_chunks_cover_an_anchor(largest: int, least: int) -> None:
+    most = max(largest, least)
+    for B in range(1, 9 * most + 50):
+        sizes = chunks(B, largest, least)
+        assert sum(sizes) == B
+        assert min(least, B) <= min(sizes) <= max(sizes) < most + least
+        assert 8 <= len(sizes) <= max(9, B // most + 1) if B >= 8 * least else len(sizes) == max(1, B // least)
+        if max(sizes) >= 4 * least:  # the largest are at most twice as large as the others, but for the last two
+            assert min(sizes) >= max(sizes) // 4
+            assert min(sizes[:-2]) >= max(sizes) // 2
+
+
+def test_chunks_of_all_anchors_have_few_sizes() -> None:
+    """But for the last one, which takes what is left."""
+    assert chunks(1000, 1024) == (*[128] * 7, 64, 40)
+    assert chunks(8200, 1024) == (*[1024] * 7, 512, 520)
+    assert chunks(60_000, 1024) == (*[1024] * 58, 608)
+    assert {size for B in range(1, 60_001) for size in chunks(B, 1024)[:-1]} == {2**k for k in range(11)}
 
 
 @pytest.mark.parametrize("chunk", [3, 256])

@@ -379,7 +379,7 @@ if "bare" in sys.argv:
     sys.modules["rich"] = sys.modules["matplotlib"] = None  # as if they were not installed
 import torch, vcsg
 from torch.utils.data import TensorDataset
-X = torch.randn(60, 5)
+X = torch.randn(64, 5)
 def tell(record):
     if record.epoch == 3 and "interrupt" in sys.argv:
         os.killpg(0, signal.SIGINT)
@@ -505,7 +505,7 @@ def test_a_bar_on_a_terminal() -> None:
     os.close(here)
     shown = b"".join(chunks).decode()
     assert done.stdout == "passes rich\n"
-    for part in ("svrg", "passes", "j=", "inner", "B=60", "b=8", "loss", "error", "━"):
+    for part in ("svrg", "passes", "j=", "inner", "B=64", "b=8", "loss", "error", "━"):
         assert part in shown
 
 

@@ -100,9 +100,12 @@ class Epochs:
         run.drawn = anchored and (method.drawn == "epoch" or run.depth < 0)
         if run.drawn:
             run.anchor_sum, run.depth = AnchorSum(), -1
-            blocks = self._blocks()
             size = max(run.anchor_size, min(self.n, 2 * self._floor()) if self.eager.buffers else 1)
-            self._enter("anchor", blocks or chunks(size, self.settings.chunk, self._floor(), self.settings.exact), size)
+            if self.method.table or self.settings.exact:
+                self._enter("anchor", self._blocks() or size, size)
+            else:
+                sizes = chunks(size, self.settings.chunk, self._floor())
+                self._enter("anchor", len(sizes), size, sizes)
         else:
             run.depth = run.depth if anchored else -1
             run.anchor = None

@@ -194,19 +194,22 @@ class Graphed:
         launches = [tables.launch() for _ in range(count)]
         names = tuple(f"{kind}{level or ''}" for level in (this.read, this.write) for kind in ("anchor", "mean"))
         _, mean, moved_point, moved_mean = (self._eager.vector(name) if this.mean else [] for name in names)
+        none = torch.zeros((), device=self._device)
 
         def body(batches: list[Any], measured: Tensor) -> None:
             at_anchor = self._all_at(names[0], batches) if ahead and this.anchor else []
-            for k, (batch, row, launch) in enumerate(zip(batches, measured, launches, strict=True)):
+            losses, others = [], []
+            for k, (batch, launch) in enumerate(zip(batches, launches, strict=True)):
                 if this.anchor and not ahead:
                     (loss, now), (beside, anchor) = self._both(batch, names[0])
                 else:
                     loss, now = self._gradient(batch)
-                    beside, anchor = at_anchor[k] if this.anchor else (torch.zeros_like(loss), [])
-                row[0].copy_(loss)
-                row[1].copy_(beside)
+                    beside, anchor = at_anchor[k] if this.anchor else (none, [])
+                losses.append(loss)
+                others.append(beside)
                 rows = [now, anchor, mean, self._eager.params, moved_point, moved_mean]
                 launch.descend(rows, this.test, moves=this.write > 0)
+            _note(measured, losses, others)
 
         return body
 
@@ -263,12 +266,14 @@ class Graphed:
         launches = [tables.launch() for _ in range(count)]
 
         def body(batches: list[Any], measured: Tensor) -> None:
-            for k, (batch, row, launch) in enumerate(zip(batches, measured, launches, strict=True)):
+            losses, distances = [], []
+            for k, (batch, launch) in enumerate(zip(batches, launches, strict=True)):
                 self._copy_buffers()
                 with self._eager.aside("", self._scratch):
                     loss, gradient = self._gradient(batch)
-                row[0].copy_(loss)
-                row[1].copy_(launch.absorb(gradient, self._eager.vector("mean"), tables.shares[k]))
+                losses.append(loss)
+                distances.append(launch.absorb(gradient, self._eager.vector("mean"), tables.shares[k]))
+            _note(measured, losses, distances)
 
         return body
 
@@ -296,6 +301,12 @@ def form(rule: Rule, size: int, read: int, write: int) -> Form:
     anchor = any(w.anchor for w in rule.choices)
     mean = any(w.mean for w in rule.choices)
     return Form(size, rule.test if isinstance(rule, Tested) else "", anchor, mean, read, write)
+
+
+def _note(measured: Tensor, losses: list[Tensor], others: list[Tensor]) -> None:
+    """Write what the steps of a graph measured, all at once."""
+    measured[:, 0].copy_(torch.stack(losses))
+    measured[:, 1].copy_(torch.stack(others))
 
 
 def _laid_out(p: Tensor, gradient: Tensor | None) -> Tensor:
@@ -338,6 +349,7 @@ class Tables:
         self.shares = torch.zeros(FEW_STEPS, dtype=self.dtype, device=device)
         self.bytes = sum(numbers) * self.dtype.itemsize
         self.programs = min(PROGRAMS, self.blocks)
+        self.parts = 1 << (self.programs - 1).bit_length()
         self._chosen: Hashable = None
 
     def choose(self, rule: Rule, etas: list[float]) -> None:
@@ -371,7 +383,8 @@ class Launch:
             kernels.compare[(tables.programs,)](*place, tables.blocks, tables.tensors, TEST=tests[test], **options)
         kernels.descend[(tables.blocks,)](
             *place, tables.weights, tables.eta, tables.blocks, tables.tensors, tables.programs,
-            TEST=tests[test], HAS_ANCHOR=bool(rows[1]), HAS_MEAN=bool(rows[2]), MOVES=moves, PARTS=PROGRAMS, **options,
+            TEST=tests[test], HAS_ANCHOR=bool(rows[1]), HAS_MEAN=bool(rows[2]), MOVES=moves, PARTS=tables.parts,
+            **options,
         )  # fmt: skip
 
     def absorb(self, gradient: list[Tensor], mean: list[Tensor], share: Tensor) -> Tensor:

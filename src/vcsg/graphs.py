@@ -1,8 +1,8 @@
 """CUDA graphs of steps: captured once per shape and replayed on other samples.
 
 A graph holds the work of one or several steps, from the gathering of their samples to the update, so that a phase is a
-stream of replays and the host waits once, at its end. The first time, the steps run as they are, which makes torch and
-Triton load what they need; the second time they are captured.
+stream of replays and the host waits once, at its end. At first the steps run as they are, which makes torch and Triton
+load what they need; those that come again are captured.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ logger = logging.getLogger("vcsg")
 
 MOST = 64
 """Graphs that are kept; those that were not used for the longest time go first."""
+
+RARE = 3
+"""So often a single step is done directly before it is captured: one with a size that hardly comes again is not."""
 
 Body = Callable[[list[Any], Tensor], None]
 """(batches of data, a row of two numbers for each) → does the work of a step with each batch, and measures it."""
@@ -60,7 +63,7 @@ class Graph:
         self._indices.copy_(indices)
         if self._graph is not None:
             self._graph.replay()
-        elif self.calls == 0:
+        elif self.calls < (RARE if self._count == 1 else 1):
             self._replays.directly(self._work)
         else:
             self._graph = self._replays.capture(self._work)

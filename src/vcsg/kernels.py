@@ -55,10 +55,22 @@ def descend(
     TEST: tl.constexpr, HAS_ANCHOR: tl.constexpr, HAS_MEAN: tl.constexpr, MOVES: tl.constexpr,
     DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """x ← x − ηv; where the anchor moves, y ← x before that and m ← v.
+    """x ← x − ηv, a block per program; where the anchor moves, y ← x before that and m ← v.
 
-    It goes from the last block to the first: what `compare` read last may still be in the cache.
+    It goes from the last block to the first: what `compare` read last may still be in the cache. And it asks for all
+    that it needs before it adds up the sums, which takes about as long as the memory takes to answer.
     """
+    k = blocks - 1 - tl.program_id(0)
+    i = tl.load(owner + k)
+    at = tl.load(start + k) + tl.arange(0, BLOCK)
+    inside = at < tl.load(sizes + i)
+    here = _spot(table, POINT, tensors, i, at, DTYPE, ALIGNED)
+    x = tl.load(here, mask=inside)
+    now = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+    if HAS_ANCHOR:
+        anchor = tl.load(_spot(table, ANCHOR, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+    if HAS_MEAN:
+        mean = tl.load(_spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
     a, b, c = tl.load(weights), tl.load(weights + 1), tl.load(weights + 2)
     a_else, b_else, c_else = tl.load(weights + 3), tl.load(weights + 4), tl.load(weights + 5)
     if TEST == NORM or TEST == LEMMA:  # noqa: SIM109 (Triton has no `in`)
@@ -67,31 +79,20 @@ def descend(
         second = tl.sum(tl.load(sums + 2 * part + 1, mask=part < parts, other=0.0).to(tl.float64))
         holds = first < second if TEST == NORM else second >= 2 * (1 - c.to(tl.float64)) * first
         a, b, c = tl.where(holds, a, a_else), tl.where(holds, b, b_else), tl.where(holds, c, c_else)
-    k = blocks - 1 - tl.program_id(0)
-    while k >= 0:
-        i = tl.load(owner + k)
-        at = tl.load(start + k) + tl.arange(0, BLOCK)
-        inside = at < tl.load(sizes + i)
-        now = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
-        v = a * now
-        v_else = a_else * now
-        if HAS_ANCHOR:
-            anchor = tl.load(_spot(table, ANCHOR, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
-            v += b * anchor
-            v_else += b_else * anchor
-        if HAS_MEAN:
-            mean = tl.load(_spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
-            v += c * mean
-            v_else += c_else * mean
-        if TEST == ELEMENTWISE:
-            v = tl.where(now < anchor, v, v_else)
-        here = _spot(table, POINT, tensors, i, at, DTYPE, ALIGNED)
-        x = tl.load(here, mask=inside)
-        if MOVES:
-            tl.store(_spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED), x, mask=inside)
-            tl.store(_spot(table, MOVED_MEAN, tensors, i, at, DTYPE, ALIGNED), v, mask=inside)
-        tl.store(here, x - tl.load(eta + i) * v, mask=inside)
-        k -= tl.num_programs(0)
+    v = a * now
+    v_else = a_else * now
+    if HAS_ANCHOR:
+        v += b * anchor
+        v_else += b_else * anchor
+    if HAS_MEAN:
+        v += c * mean
+        v_else += c_else * mean
+    if TEST == ELEMENTWISE:
+        v = tl.where(now < anchor, v, v_else)
+    if MOVES:
+        tl.store(_spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED), x, mask=inside)
+        tl.store(_spot(table, MOVED_MEAN, tensors, i, at, DTYPE, ALIGNED), v, mask=inside)
+    tl.store(here, x - tl.load(eta + i) * v, mask=inside)
 
 
 @triton.jit

@@ -26,9 +26,29 @@ MIN_CHUNKS = 8
 """The fewest chunks of an anchor (fewer only where B is smaller), so that s² has at least 7 degrees of freedom."""
 
 
-def chunks(B: int, largest: int, least: int = 1, exact: bool = False) -> int:
-    """How many nearly equal chunks, of `least` samples or more, an anchor of B samples is cut into."""
-    return B if exact else max(1, min(B // least, max(MIN_CHUNKS, math.ceil(B / largest))))
+def chunks(B: int, largest: int, least: int = 1) -> tuple[int, ...]:
+    """The sizes of the chunks that an anchor of B samples is cut into, of `least` samples or more.
+
+    They are `largest`, its half, its quarter and so on, so that anchors of all sizes have a few sizes of chunks in
+    common: chunks of the largest, or where those were too few, MIN_CHUNKS of the two sizes next to B / MIN_CHUNKS.
+    The last chunk takes what is left. As each has the same weight in s², it is at least half as large as the others.
+    """
+    big = small = max(largest, least)
+    while MIN_CHUNKS * small > B and small > least:
+        big, small = small, max(small // 2, least)
+    if big > small and MIN_CHUNKS * small <= B:
+        larger = (B - MIN_CHUNKS * small) // (big - small)
+        sizes = [big] * larger + [small] * (MIN_CHUNKS - larger)
+    else:
+        sizes = [small] * (B // small)
+    rest, half = B - sum(sizes), small // 2
+    if 0 < rest < half and half >= least:
+        sizes[-1:] = half, small - half + rest
+    elif rest >= least or not sizes:
+        sizes.append(rest)
+    else:
+        sizes[-1] += rest
+    return tuple(sizes)
 
 
 @dataclass
