@@ -26,7 +26,7 @@ MOST = 64
 """Graphs that are kept; those that were not used for the longest time go first."""
 
 RARE = 3
-"""So often a single step is done directly before it is captured: one with a size that hardly comes again is not."""
+"""How often a single step is done directly before it is captured: one whose size hardly ever comes again never is."""
 
 Body = Callable[[list[Any], Tensor], None]
 """(batches of data, a row of two numbers for each) → does the work of a step with each batch, and measures it."""
