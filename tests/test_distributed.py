@@ -250,3 +250,19 @@ def test_torchrun_ends_the_job_of_a_killed_rank(tmp_path: Path) -> None:
     assert job.returncode != 0
     assert "rank      : 1" in words
     assert "SIGKILL" in words
+
+
+def test_nothing_keeps_the_group() -> None:
+    """Its threads would outlive it, and abort the process at its end, now and then."""
+    script = """
+import weakref, torch, torch.distributed as dist, vcsg
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+group = weakref.ref(dist.group.WORLD)
+optimizer = vcsg.SGD(torch.nn.Linear(2, 1).parameters(), n=4)
+dist.destroy_process_group()
+print(group())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
