@@ -31,7 +31,8 @@ def chunks(B: int, largest: int, least: int = 1) -> tuple[int, ...]:
 
     They are `largest`, its half, its quarter and so on, so that anchors of all sizes have a few sizes of chunks in
     common: chunks of the largest, or where those were too few, MIN_CHUNKS of the two sizes next to B / MIN_CHUNKS.
-    The last chunk takes what is left. As each has the same weight in s², it is at least half as large as the others.
+    The last chunk takes what is left. As each has the same weight in s², it is at least half as large as the smaller
+    of the others.
     """
     big = small = max(largest, least)
     while MIN_CHUNKS * small > B and small > least:

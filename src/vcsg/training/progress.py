@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from vcsg.training.result import cell, label
@@ -63,7 +64,7 @@ class Lines(Silent):
         print(self._name, *cells, sep="  ", file=sys.stderr)
 
 
-class Watched(Silent):
+class Watched(Silent, ABC):
     """Calls `show` with where the run is, a few times a second."""
 
     def __init__(self, name: str, optimizer: Stepper, measured: bool) -> None:
@@ -96,8 +97,8 @@ class Watched(Silent):
             error=self._error,
         )
 
-    def show(self, status: Status) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def show(self, status: Status) -> None: ...
 
 
 class Bar(Watched):
