@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from vcsg import FiniteSumOptimizer, Method, make
-from vcsg.schedules import Given, PowerLaw
-from vcsg.weights import Constant, Weights
+from vcsg.method.schedules import Given, PowerLaw
+from vcsg.method.weights import Constant, Weights
 from vcsg.workloads import Problem, least_squares, nonconvex_logistic
 
 PROBLEMS: dict[str, Callable[[int, int, int], Problem]] = {

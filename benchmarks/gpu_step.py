@@ -34,8 +34,8 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 from vcsg import FiniteSumOptimizer, Method, make
-from vcsg.graphs import Samples
-from vcsg.schedules import Given, PowerLaw
+from vcsg.gpu.graphs import Samples
+from vcsg.method.schedules import Given, PowerLaw
 from vcsg.training.numerics import lay_out
 from vcsg.workloads import lenet_5, lenet_300_100, vgg_16
 

@@ -45,8 +45,8 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 from vcsg import VCSG, FiniteSumOptimizer, Method, make
-from vcsg.sampling import Phase
-from vcsg.schedules import Given, PowerLaw
+from vcsg.method.schedules import Given, PowerLaw
+from vcsg.run.sampling import Phase
 from vcsg.workloads import lenet_300_100, mnist_mini
 
 Data = tuple[Tensor, Tensor]

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from quadratic import closure, parameter, quadratic
 
 import vcsg
-from vcsg import distributed
+from vcsg.run import ranks as distributed
 
 TIMEOUT = timedelta(seconds=8)
 """Of the group that works. The default group has more: on a busy machine its ranks may be long in coming."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from vcsg import Record
+from vcsg.run.variance import Anchor
 from vcsg.study.records import Row, RunConfig, RunRecord, RunWriter
-from vcsg.variance import Anchor
 
 ENVIRONMENT = {
     "vcsg": "0.1.0",

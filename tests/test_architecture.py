@@ -1,50 +1,37 @@
-"""The order of the modules: an import only ever points to one further in."""
+"""The order of the rooms: an import only ever points further in, from room to room and inside each of them."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
-ORDER = [
-    "files",
-    "names",
-    "vectors",
-    "weights",
-    "schedules",
-    "family",
-    "variance",
-    "smoothness",
-    "sampling",
-    "run",
-    "eager",
-    "distributed",
-    "epochs",
-    "steps",
-    "kernels",
-    "graphs",
-    "graphed",
-    "optimizer",
-    "presets",
-    "training",
-    "linear",
-    "workloads",
-    "study",
-    "cli",
-    "__main__",
-]
+ORDER: dict[str, list[str]] = {
+    "": [
+        "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
+        "study", "cli", "__main__",
+    ],
+    "method": ["weights", "schedules", "definition", "registry", "catalogue"],
+    "run": ["vectors", "variance", "smoothness", "sampling", "state", "point", "ranks", "epochs", "steps"],
+    "gpu": ["kernels", "graphs", "executor"],
+    "training": [],
+    "linear": [],
+    "workloads": [],
+    "study": [],
+}  # fmt: skip
+"""Of the library and of every folder in it, the modules and folders, innermost first."""
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
-    "kernels.py": {"triton"},
-    "graphed.py": {"triton"},
+    "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
-    "cli.py": {"typer"},
+    "cli": {"typer"},
 }
-"""What else a part needs. `training`, `workloads`, figures and report import theirs where they are used alone."""
+"""What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 
 
@@ -52,33 +39,72 @@ def modules() -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 
 
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, dotted, anywhere in it."""
-    found = set()
+def place(path: Path) -> tuple[str, ...]:
+    """The parts of a module's name after `vcsg`; those of a package for its `__init__`."""
+    return tuple(part for part in path.relative_to(SOURCE).with_suffix("").parts if part != "__init__")
+
+
+def imports(path: Path) -> set[tuple[str, ...]]:
+    """Every module that a file imports, anywhere in it, as the parts of its name; ("vcsg",) is the package itself."""
+    found: set[tuple[str, ...]] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: write imports in full"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            package = tuple(str(node.module).split("."))
+            submodules = [alias.name for alias in node.names if _is_module((*package, alias.name))]
+            found |= {(*package, name) for name in submodules}
+            if len(submodules) < len(node.names):
+                found.add(package)
     return found
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.name)
+def _is_module(parts: tuple[str, ...]) -> bool:
+    target = SOURCE.joinpath(*parts[1:])
+    return parts[0] == "vcsg" and (target.is_dir() or target.with_suffix(".py").exists())
+
+
+def ids(path: Path) -> str:
+    return ".".join(place(path))
+
+
+@pytest.mark.parametrize("path", modules(), ids=ids)
 def test_imports_point_inwards(path: Path) -> None:
-    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    allowed = {*ORDER[: ORDER.index(own)], own}
-    used = {name.split(".")[1] for name in imports(path) if name.startswith("vcsg.")}
-    assert used <= allowed, f"{own} may not import {sorted(used - allowed)}"
+    own = place(path)
+    for name in (name[1:] for name in imports(path) if name[0] == "vcsg"):
+        shared = next((k for k, (a, b) in enumerate(zip(own, name, strict=False)) if a != b), len(name))
+        assert shared < len(name), f"{ids(path)} imports {'.'.join(('vcsg', *name))}, where it lives: name the module"
+        if shared < len(own):  # else it is the face of its own folder
+            order = ORDER[".".join(own[:shared])]
+            assert order.index(name[shared]) < order.index(own[shared]), f"{ids(path)} may not import {'.'.join(name)}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", modules(), ids=ids)
 def test_the_core_needs_torch_and_numpy_only(path: Path) -> None:
-    import sys
-
-    outside = {name.split(".")[0] for name in imports(path)} - CORE - set(sys.stdlib_module_names)
-    assert outside <= EXTRAS.get(path.relative_to(SOURCE).parts[0], set())
+    outside = {name[0] for name in imports(path)} - CORE - set(sys.stdlib_module_names)
+    assert outside <= EXTRAS.get(place(path)[0], set())
 
 
 def test_every_module_has_its_place() -> None:
-    assert {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in modules()} == set(ORDER)
+    found: dict[str, set[str]] = {}
+    for path in modules():
+        own = place(path)
+        for depth in range(len(own)):
+            found.setdefault(".".join(own[:depth]), set()).add(own[depth])
+    assert found == {folder: set(inside) for folder, inside in ORDER.items()}
+
+
+def test_a_module_name_means_one_thing() -> None:
+    names = [place(path)[-1] for path in modules()]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    names = [
+        node.name
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vcsg
-from vcsg import weights
-from vcsg.graphed import Form, Graphed, Objective, Tables, all_at, form, refusal
-from vcsg.graphs import Samples, Uncapturable, equal
-from vcsg.steps import Steps
+from vcsg.gpu.executor import Form, Graphed, Objective, Tables, all_at, form, refusal
+from vcsg.gpu.graphs import Samples, Uncapturable, equal
+from vcsg.method import weights
+from vcsg.method.weights import Constant, Rule, Weights
+from vcsg.run.steps import Steps
 from vcsg.training.engine import Engine
 from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
-from vcsg.weights import Constant, Rule, Weights
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 N = 90

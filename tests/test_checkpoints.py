@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 import vcsg
 from vcsg import files
-from vcsg.sampling import Phase
+from vcsg.run.sampling import Phase
 from vcsg.study.records import RunConfig, RunRecord, RunWriter
 from vcsg.training import saving
 from vcsg.training.checkpoints import HEAD, Checkpoints, Damaged, decode, encode, write

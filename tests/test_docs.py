@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vcsg
-from vcsg import family
+from vcsg.method import registry
 from vcsg.workloads import datasets, models, problems, workload
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def name(page: Path) -> str:
 
 
 REGISTRIES = [
-    (family, "_REGISTRY"),
+    (registry, "_REGISTRY"),
     (datasets, "_SOURCES"),
     (models, "_MODELS"),
     (problems, "_FAMILIES"),
@@ -95,8 +95,8 @@ def test_example_runs(path: Path, index: int, tmp_path: Path, monkeypatch: pytes
     page = load(path)
     monkeypatch.chdir(tmp_path)
     # What a page registers stays on that page.
-    for (module, attribute), registry in zip(REGISTRIES, page.registries, strict=True):
-        monkeypatch.setattr(module, attribute, registry)
+    for (module, attribute), entries in zip(REGISTRIES, page.registries, strict=True):
+        monkeypatch.setattr(module, attribute, entries)
     page.run(index)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vcsg
-from vcsg import graphed as graphed_module
-from vcsg.graphed import Graphed
+from vcsg.gpu import executor as graphed_module
+from vcsg.gpu.executor import Graphed
 from vcsg.study import baselines
 from vcsg.training.clock import Clock
 from vcsg.training.engine import Engine

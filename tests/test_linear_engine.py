@@ -19,7 +19,7 @@ from vcsg.linear.curvature import hessian_factors, smoothness
 from vcsg.linear.epoch import constant_steps, lazy
 from vcsg.linear.growing import solve
 from vcsg.linear.problem import variance
-from vcsg.weights import Weights
+from vcsg.method.weights import Weights
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in sorted(vcsg.methods()) if name not in ("snvrg", "vcsg")),

@@ -15,8 +15,9 @@ import torch
 from quadratic import Quadratic, closure, parameter, quadratic, run, steps, subsets
 
 import vcsg
-from vcsg import FiniteSumOptimizer, weights
-from vcsg.weights import Constant, Weights
+from vcsg import FiniteSumOptimizer
+from vcsg.method import weights
+from vcsg.method.weights import Constant, Weights
 
 METHODS = sorted(vcsg.methods())
 

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import vcsg
 from vcsg import FiniteSumOptimizer
-from vcsg.epochs import MAX_ROLLBACKS
+from vcsg.run.epochs import MAX_ROLLBACKS
 
 METHODS = sorted(vcsg.methods())
 
@@ -304,7 +304,7 @@ def test_presets_and_names_are_the_same(name: str) -> None:
     assert optimizer.method.name == name
     assert type(optimizer).__name__ in vcsg.__all__
     assert "Args" in FiniteSumOptimizer.__doc__
-    assert type(optimizer).__doc__.startswith(vcsg.family._REGISTRY[name].__doc__)
+    assert type(optimizer).__doc__.startswith(vcsg.method.registry._REGISTRY[name].__doc__)
 
 
 def test_batches_needs_a_rule_to_stop() -> None:
@@ -694,8 +694,8 @@ def test_going_on_from_the_weighted_output_begins_with_what_it_needs(name: str) 
 
 
 def test_a_method_of_the_mean_alone_has_its_weight() -> None:
-    from vcsg.schedules import Given, PowerLaw
-    from vcsg.weights import Constant, Weights
+    from vcsg.method.schedules import Given, PowerLaw
+    from vcsg.method.weights import Constant, Weights
 
     problem, p = quadratic(), parameter()
     half = vcsg.Method(

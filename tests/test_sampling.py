@@ -15,8 +15,8 @@ import torch
 from quadratic import quadratic
 
 import vcsg
-from vcsg.sampling import Phase, draw_batch, draw_geometric, draw_minibatches, seeded, stream
-from vcsg.variance import AnchorSum, chunks
+from vcsg.run.sampling import Phase, draw_batch, draw_geometric, draw_minibatches, seeded, stream
+from vcsg.run.variance import AnchorSum, chunks
 
 
 def fits(observed: dict, expected: dict[object, float]) -> bool:
@@ -191,7 +191,7 @@ def test_per_sample_against_one_gradient_at_a_time(chunk: int) -> None:
         found = torch.autograd.grad(loss(model(X[i : i + 1]), Y[i : i + 1]), list(model.parameters()))
         rows.append(torch.cat([g.flatten() for g in found]))
     G = torch.stack(rows)
-    exact = vcsg.variance.per_sample(model, loss, (X, Y), chunk)
+    exact = vcsg.per_sample(model, loss, (X, Y), chunk)
     torch.testing.assert_close(torch.cat([g.flatten() for g in exact.gradient.values()]), G.mean(0))
     assert exact.variance == pytest.approx(G.var(0, unbiased=False).sum().item())
     assert exact.gradient_norm2 == pytest.approx(G.mean(0).square().sum().item())
@@ -201,7 +201,7 @@ def test_the_optimizer_measures_what_per_sample_finds() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3)).double()
     X, Y = torch.randn(40, 4, dtype=torch.float64), torch.randint(0, 3, (40,))
-    exact = vcsg.variance.per_sample(model, torch.nn.functional.cross_entropy, (X, Y))
+    exact = vcsg.per_sample(model, torch.nn.functional.cross_entropy, (X, Y))
     optimizer = vcsg.SVRG(model.parameters(), n=40, variance="exact", L=1.0)
     for x, y in optimizer.batches((X, Y), passes=1):
 

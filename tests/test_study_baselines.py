@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vcsg.sampling import seeded, stream
+from vcsg.run.sampling import seeded, stream
 from vcsg.study.baselines import BASELINES, Baseline, adamw, sgd_momentum
 
 N, B = 50, 8

@@ -8,8 +8,7 @@ for inputs, targets in optimizer.batches(loader, passes=30):
 optimizer.load_output()
 """
 
-from vcsg import variance
-from vcsg.family import Method, make, methods, register
+from vcsg.method import Method, make, methods, register
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.presets import (
     GD,
@@ -30,10 +29,10 @@ from vcsg.presets import (
     PaperSVRG,
     WeightedSVRG,
 )
-from vcsg.run import Record, stationary
+from vcsg.run.state import Record, stationary
+from vcsg.run.variance import per_sample
 from vcsg.training import Result, fit
-
-__version__ = "0.1.0"
+from vcsg.version import __version__ as __version__
 
 __all__ = [
     "GD",
@@ -60,7 +59,7 @@ __all__ = [
     "fit",
     "make",
     "methods",
+    "per_sample",
     "register",
     "stationary",
-    "variance",
 ]

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-import vcsg
 from vcsg import workloads
 from vcsg.study import compare as comparison
 from vcsg.study import methods as known_methods
@@ -26,6 +25,7 @@ from vcsg.study.tables import console
 from vcsg.study.workers import Outcome
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.saving import SECONDS
+from vcsg.version import __version__
 from vcsg.workloads import DataError
 from vcsg.workloads.folders import data_folders
 
@@ -67,7 +67,7 @@ Report = Annotated[bool, typer.Option(help="Whether to make figures and an HTML 
 @app.callback(invoke_without_command=True)
 def version(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     if show:
-        print(f"vcsg {vcsg.__version__}")
+        print(f"vcsg {__version__}")
         raise typer.Exit
 
 

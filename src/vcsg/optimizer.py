@@ -22,17 +22,17 @@ from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from vcsg import family
-from vcsg.distributed import team
-from vcsg.eager import Closure, Eager
-from vcsg.epochs import logger
-from vcsg.family import Method
-from vcsg.graphed import Graphed
-from vcsg.graphs import Samples
-from vcsg.run import Record, Run, Settings
-from vcsg.sampling import Feed, Phase, PhaseSampler, feed
-from vcsg.steps import Steps
-from vcsg.vectors import foreach
+from vcsg.gpu.executor import Graphed
+from vcsg.gpu.graphs import Samples
+from vcsg.method import registry
+from vcsg.method.definition import Method
+from vcsg.run.epochs import logger
+from vcsg.run.point import Closure, Eager
+from vcsg.run.ranks import team
+from vcsg.run.sampling import Feed, Phase, PhaseSampler, feed
+from vcsg.run.state import Record, Run, Settings
+from vcsg.run.steps import Steps
+from vcsg.run.vectors import foreach
 
 CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
     def closure():
@@ -78,7 +78,7 @@ class FiniteSumOptimizer(Optimizer):
     """So that a GradScaler comes to `step`, which can say why it will not do."""
 
     def __init_subclass__(cls, method: Callable[..., Method] | None = None) -> None:
-        """A preset: `class SVRG(FiniteSumOptimizer, method=family.svrg)` has the options of that function."""
+        """A preset: `class SVRG(FiniteSumOptimizer, method=catalogue.svrg)` has the options of that function."""
         if method is None:
             return
         cls.factory = staticmethod(method)
@@ -130,12 +130,12 @@ class FiniteSumOptimizer(Optimizer):
     @classmethod
     def _resolve(cls, method: Method | str | None, options: dict[str, Any]) -> Method:
         if cls.factory is not None and method is None:
-            return family.build(cls.factory, options)
+            return registry.build(cls.factory, options)
         if isinstance(method, str) and cls.factory is None:
-            return family.make(method, **options)
+            return registry.make(method, **options)
         if not isinstance(method, Method) or cls.factory is not None:
             raise TypeError(
-                f"method = {method!r}: FiniteSumOptimizer takes a Method or a name ({', '.join(family.methods())}), "
+                f"method = {method!r}: FiniteSumOptimizer takes a Method or a name ({', '.join(registry.methods())}), "
                 "its presets take none"
             )
         if options:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.family import Method
 from vcsg.linear import order as orders
 from vcsg.linear import paired
 from vcsg.linear.epoch import constant_steps
 from vcsg.linear.loops import renewing, shrink
 from vcsg.linear.problem import Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
-from vcsg.sampling import Phase, draw_geometric, stream
-from vcsg.schedules import Facts, Plan
-from vcsg.weights import Constant, Rule, Tested
+from vcsg.method import Method
+from vcsg.method.schedules import Facts, Plan
+from vcsg.method.weights import Constant, Rule, Tested
+from vcsg.run.sampling import Phase, draw_geometric, stream
 
 LOOK = 10
 """A method without anchors is looked at in every so many epochs."""

@@ -8,7 +8,7 @@ from vcsg.linear.lazy import lazy_inner, scaled_inner
 from vcsg.linear.loops import inner
 from vcsg.linear.order import Index
 from vcsg.linear.problem import Anchor, Array, Problem
-from vcsg.weights import Weights
+from vcsg.method.weights import Weights
 
 SNAPSHOTS = 32
 """How many points of a lazy loop enter its mean: for each, all coordinates have to catch up."""

@@ -18,12 +18,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from vcsg import family
 from vcsg.linear import fitting
 from vcsg.linear.engine import run
 from vcsg.linear.growing import solve
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import Epoch, Solution
+from vcsg.method import Method, make
 
 PARTIAL = 4.0
 """The passes of `partial_fit` over its rows."""
@@ -40,7 +40,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool
     tol: float
     max_iter: int
-    method: str | family.Method
+    method: str | Method
     warm_start: bool
     random_state: Any
     n_jobs: int | None
@@ -85,12 +85,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             fitting.explain_overflow(problem.rows, problem.y, error)
             raise
 
-    def _method(self, tol: float) -> family.Method:
+    def _method(self, tol: float) -> Method:
         """The method by name; one that has a target ε for ‖∇f‖² gets tol²."""
-        if isinstance(self.method, family.Method):
+        if isinstance(self.method, Method):
             return self.method
         if self.method in ("vcsg", "scsg") and tol > 0:
-            return family.make(self.method, eps=tol**2)
+            return make(self.method, eps=tol**2)
         return _named(self.method)
 
     def _print(self, epoch: Epoch) -> None:
@@ -185,7 +185,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        method: str | family.Method = "growing-svrg",
+        method: str | Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -328,7 +328,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         fit_intercept: bool = True,
         tol: float = 1e-4,
         max_iter: int = 1000,
-        method: str | family.Method = "growing-svrg",
+        method: str | Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -383,8 +383,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
 
 @cache
-def _named(method: str) -> family.Method:
-    return family.make(method)
+def _named(method: str) -> Method:
+    return make(method)
 
 
 def _seed(random_state: Any) -> int:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.family import Method
 from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import smoothness
 from vcsg.linear.epoch import lazy, svrg_epoch
 from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
 from vcsg.linear.solution import Epoch, Solution
-from vcsg.schedules import Facts, Plan
-from vcsg.weights import Constant, Weights
+from vcsg.method import Method
+from vcsg.method.schedules import Facts, Plan
+from vcsg.method.weights import Constant, Weights
 
 STEP = 1.5
 """η in units of γ over the expected smoothness of a mini-batch."""

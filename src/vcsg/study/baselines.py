@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from vcsg.graphs import Graph, Replays, Samples, Uncapturable, equal
-from vcsg.run import Record
-from vcsg.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
-from vcsg.vectors import all_finite
+from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
+from vcsg.run.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
+from vcsg.run.state import Record
+from vcsg.run.vectors import all_finite
 
 Params = Iterable[Tensor]
 

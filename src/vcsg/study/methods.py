@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from vcsg import family
+from vcsg.method import registry
 from vcsg.names import nearest
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run import Record
+from vcsg.run.state import Record
 from vcsg.study.baselines import BASELINES
 from vcsg.training.stepper import Stepper
 
@@ -42,7 +42,7 @@ KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", 
 
 def names() -> list[str]:
     """Of all methods."""
-    return [*family.methods(), *BASELINES]
+    return [*registry.methods(), *BASELINES]
 
 
 def check_name(name: str) -> None:
@@ -52,7 +52,7 @@ def check_name(name: str) -> None:
 
 def anchored(name: str) -> bool:
     """Whether the method has an anchor, for reducing variance."""
-    return name not in BASELINES and family.make(name).anchored(1)
+    return name not in BASELINES and registry.make(name).anchored(1)
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:
@@ -62,7 +62,7 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
         own = inspect.signature(BASELINES[name]).parameters
         return {key: p for key, p in own.items() if key not in ("params", "n", "seed")}
     common = inspect.signature(FiniteSumOptimizer.__init__).parameters
-    return dict(inspect.signature(family.factory(name)).parameters) | {key: common[key] for key in COMMON}
+    return dict(inspect.signature(registry.factory(name)).parameters) | {key: common[key] for key in COMMON}
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-import vcsg
 from vcsg.files import write_text
 from vcsg.study import methods
 from vcsg.study.budgets import Budget
@@ -26,6 +25,7 @@ from vcsg.study.runs import initial_model
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
 from vcsg.study.summary import Target
 from vcsg.training.saving import SECONDS
+from vcsg.version import __version__
 from vcsg.workloads import Workload
 
 
@@ -81,7 +81,7 @@ class Study:
             "trial_share": self.share,
             "device": self.device,
             "threads": self.threads,
-            "vcsg": vcsg.__version__,
+            "vcsg": __version__,
             "torch": torch.__version__,
         }
         return dict(json.loads(json.dumps(found)))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from vcsg import family
+from vcsg.method import make
 from vcsg.names import nearest
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES, momentum_step
@@ -119,4 +119,4 @@ def default_step(entry: Entry, L: float | None) -> float:
     if entry.method in BASELINES:
         return momentum_step(L, entry.option("momentum"))
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
-    return family.make(entry.method, **own).gamma / L
+    return make(entry.method, **own).gamma / L

@@ -19,11 +19,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-import vcsg
 from vcsg import workloads
 from vcsg.files import locked, replacing, sweep
-from vcsg.run import Diverged, Record
-from vcsg.sampling import seeded
+from vcsg.run.sampling import seeded
+from vcsg.run.state import Diverged, Record
 from vcsg.study import methods, ranks
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
@@ -40,6 +39,7 @@ from vcsg.training.progress import Silent
 from vcsg.training.saving import SECONDS, Generators, Part, Saver
 from vcsg.training.sources import TensorSource
 from vcsg.training.stepper import Stepper
+from vcsg.version import __version__
 from vcsg.workloads import Workload
 
 EARLY = 3
@@ -270,7 +270,7 @@ def _record(order: Order, workload: Workload, model: nn.Module) -> RunRecord:
 def environment(device: str) -> Row:
     """What a time was measured on and with."""
     return {
-        "vcsg": vcsg.__version__,
+        "vcsg": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

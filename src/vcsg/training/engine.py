@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vcsg.graphs import Uncapturable
+from vcsg.gpu.graphs import Uncapturable
 from vcsg.training.sources import Source, TensorSource
 from vcsg.training.stepper import Stepper
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcsg.family import Method
+from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run import Record
+from vcsg.run.state import Record
 from vcsg.training import numerics
 from vcsg.training.clock import Clock
 from vcsg.training.engine import Engine, check_engine

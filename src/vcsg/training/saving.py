@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-import vcsg
 from vcsg.files import locked, sweep
-from vcsg.sampling import Phase
+from vcsg.run.sampling import Phase
 from vcsg.training.checkpoints import Checkpoints, State
+from vcsg.version import __version__
 
 SECONDS = 60.0
 """Between two checkpoints, where nothing else is asked for."""
@@ -101,7 +101,7 @@ def check_seconds(seconds: float) -> None:
 
 def versions() -> dict[str, str]:
     """What else has to be the same for a run to go on bit by bit."""
-    return {"vcsg version": vcsg.__version__, "torch version": str(torch.__version__)}
+    return {"vcsg version": __version__, "torch version": str(torch.__version__)}
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from vcsg.graphs import Samples
-from vcsg.sampling import PhaseSampler
+from vcsg.gpu.graphs import Samples
+from vcsg.run.sampling import PhaseSampler
 from vcsg.training.task import Task, pair
 
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from vcsg.graphs import Samples
-from vcsg.run import Record
-from vcsg.sampling import Phase, PhaseSampler
+from vcsg.gpu.graphs import Samples
+from vcsg.run.sampling import Phase, PhaseSampler
+from vcsg.run.state import Record
 
 
 class Stepper(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vcsg.family import methods
+from vcsg.method import methods
 from vcsg.study.figures.curves import error_metric
 from vcsg.study.figures.words import amount, measured, metric_name, short, target_text
 from vcsg.study.report.studies import Section

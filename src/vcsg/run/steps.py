@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from vcsg import smoothness
-from vcsg.eager import Closure
-from vcsg.epochs import Epochs
-from vcsg.vectors import all_finite, copy_to, norm
+from vcsg.run import smoothness
+from vcsg.run.epochs import Epochs
+from vcsg.run.point import Closure
+from vcsg.run.vectors import all_finite, copy_to, norm
 
 
 class Steps(Epochs):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, add, copy_to, norm, scale
+from vcsg.run.vectors import Tensors, add, copy_to, norm, scale
 
 DRAWS = 5
 """The most mini-batches whose curvature is measured; their median is L."""

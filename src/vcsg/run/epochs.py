@@ -15,16 +15,16 @@ from typing import Any
 
 from torch import Tensor
 
-from vcsg import smoothness
-from vcsg.distributed import Alone
-from vcsg.eager import Eager
-from vcsg.family import Method
-from vcsg.run import Diverged, Record, Run, Settings, Watch
-from vcsg.sampling import Kind, Phase, Share, draw_geometric, stream
-from vcsg.schedules import Facts, Plan
-from vcsg.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.vectors import norm, scale
-from vcsg.weights import Rule
+from vcsg.method.definition import Method
+from vcsg.method.schedules import Facts, Plan
+from vcsg.method.weights import Rule
+from vcsg.run import smoothness
+from vcsg.run.point import Eager
+from vcsg.run.ranks import Alone
+from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
+from vcsg.run.state import Diverged, Record, Run, Settings, Watch
+from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
+from vcsg.run.vectors import norm, scale
 
 logger = logging.getLogger("vcsg")
 

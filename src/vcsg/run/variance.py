@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, add, copy_to, norm2
+from vcsg.run.vectors import Tensors, add, copy_to, norm2
 
 MIN_CHUNKS = 8
 """The fewest chunks of an anchor (fewer only where B is smaller), so that s² has at least 7 degrees of freedom."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from vcsg.sampling import Phase
-from vcsg.schedules import Plan
-from vcsg.variance import MIN_CHUNKS, Anchor, AnchorSum
+from vcsg.method.schedules import Plan
+from vcsg.run.sampling import Phase
+from vcsg.run.variance import MIN_CHUNKS, Anchor, AnchorSum
 
 GRADIENT_GROWTH = 1e4
 """E‖∇f_i‖² at an anchor may be this many times that at the first, and no more."""

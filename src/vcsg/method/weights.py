@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from vcsg.vectors import Tensors, add, add_to, dot, lerp, norm2, norms, scale
+from vcsg.run.vectors import Tensors, add, add_to, dot, lerp, norm2, norms, scale
 
 
 class Weights(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcsg.sampling import Phase
+from vcsg.run.sampling import Phase
 
 logger = logging.getLogger("vcsg")
 

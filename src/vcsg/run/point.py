@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from vcsg.sampling import Randomness
-from vcsg.vectors import HALF, add, all_finite, copy_to
+from vcsg.run.sampling import Randomness
+from vcsg.run.vectors import HALF, add, all_finite, copy_to
 
 Closure = Callable[[], Any]
 

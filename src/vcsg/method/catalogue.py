@@ -6,15 +6,12 @@ and the shared tests check it. "l." is a line of the paper's source; docs/paper.
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, TypeVar
 
-from vcsg.names import nearest
-from vcsg.schedules import (
+from vcsg.method.definition import Method
+from vcsg.method.registry import register
+from vcsg.method.schedules import (
     Bounded,
     Given,
     Growing,
@@ -22,13 +19,9 @@ from vcsg.schedules import (
     NestedLoops,
     PaperBaseline,
     PowerLaw,
-    Schedule,
     VarianceControlled,
 )
-from vcsg.weights import TESTS, Constant, Fading, Rule, Tested, Weights, biased, weighted
-
-Length = Literal["geometric", "fixed"]
-"""N_j ~ Geom with mean B/b on {0, 1, 2, …}, or N_j = ⌈B/b⌉."""
+from vcsg.method.weights import TESTS, Constant, Fading, Rule, Tested, Weights, biased, weighted
 
 SVRG_WEIGHTS = Weights(1, -1, 1)
 HALF = Weights(0.5, -0.5, 0.5)
@@ -36,85 +29,6 @@ LAMBDA_FIRST = (15 - math.sqrt(97)) / 16
 """λ* of the first regime (l.320), about 0.3219."""
 LAMBDA_SECOND = 5 / 8
 """λ* of the second regime (l.326)."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """weights (by regime) × schedule × length of the inner loop; the step size is lr · (γ/L) · plan.factor."""
-
-    name: str
-    weights: Mapping[str, Rule]
-    """The rule of each regime that the schedule names; most methods have the one regime ""."""
-    schedule: Schedule
-    length: Length
-    gamma: float = 1 / 3
-    moves: Literal["epoch", "step", "nested"] = "epoch"
-    """When the anchor moves: with each epoch, with every step (y ← x, m ← v), or level by level as the plan says."""
-    drawn: Literal["epoch", "once"] = "epoch"
-    """When an anchor is drawn: for each epoch, or once, at the start."""
-    leap: bool = False
-    """Whether the anchor's own gradient is a step, x ← x − ηm, before the inner loop."""
-    table: int = 0
-    """The most bytes that a table of gradients in place of y may take; 0 for no table."""
-
-    @property
-    def choices(self) -> tuple[Weights, ...]:
-        """Every triple of weights the method can use."""
-        return tuple(dict.fromkeys(w for rule in self.weights.values() for w in rule.choices))
-
-    def anchored(self, epoch: int) -> bool:
-        """Whether the method has an anchor in epoch j: some weight of y or m is not 0."""
-        rules = (rule.at(epoch) for rule in self.weights.values())
-        return any(w.anchor or w.mean for rule in rules for w in rule.choices)
-
-    @property
-    def unbiased(self) -> bool:
-        """Whether E v = ∇f(x) with a full anchor, whatever the step; an anchor that moved is not full."""
-        return self.moves == "epoch" and all(w.unbiased for w in self.choices)
-
-    def __str__(self) -> str:
-        rules = [
-            (f"{regime}: " if regime else "") + " or ".join(map(str, rule.choices))
-            for regime, rule in self.weights.items()
-        ]
-        return f"{self.name:<14} {'; '.join(rules)}"
-
-
-Factory = TypeVar("Factory", bound=Callable[..., Method])
-_REGISTRY: dict[str, Callable[..., Method]] = {}
-
-
-def register(function: Factory) -> Factory:
-    """Make a function returning a `Method` known by its name, with dashes for underscores."""
-    _REGISTRY[function.__name__.replace("_", "-")] = function
-    return function
-
-
-def methods() -> dict[str, Method]:
-    """Every registered method by name, with its default options."""
-    return {name: function() for name, function in _REGISTRY.items()}
-
-
-def factory(name: str) -> Callable[..., Method]:
-    """The function that makes the registered method `name`; its parameters are the method's options."""
-    if name not in _REGISTRY:
-        raise ValueError(f"no method {name!r}: {nearest(name, _REGISTRY)}")
-    return _REGISTRY[name]
-
-
-def make(name: str, **options: object) -> Method:
-    """The registered method `name` with the given options."""
-    return build(factory(name), options)
-
-
-def build(function: Callable[..., Method], options: Mapping[str, object]) -> Method:
-    """function(**options), where an unknown option names the nearest known one."""
-    known = list(inspect.signature(function).parameters)
-    for option in options:
-        if option not in known:
-            name = function.__name__.replace("_", "-")
-            raise TypeError(f"{name} has no option {option!r}: {nearest(option, known)}")
-    return function(**options)
 
 
 @register

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from vcsg.eager import Eager, dense
-from vcsg.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
-from vcsg.sampling import Phase
-from vcsg.steps import Steps
-from vcsg.weights import Rule, Tested
+from vcsg.gpu.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
+from vcsg.method.weights import Rule, Tested
+from vcsg.run.point import Eager, dense
+from vcsg.run.sampling import Phase
+from vcsg.run.steps import Steps
 
 STEPS, FEW_STEPS = 32, 4
 """In one graph: with all gradients at the anchor in one pass, and without."""
@@ -374,7 +374,7 @@ class Launch:
 
     def descend(self, rows: Sequence[Sequence[Tensor]], test: str, moves: bool) -> None:
         """x ← x − ηv."""
-        from vcsg import kernels
+        from vcsg.gpu import kernels
 
         tables, options = self._tables, self._options(rows)
         tests = {"": 0, "norm": 1, "lemma": 2, "elementwise": 3}
@@ -389,7 +389,7 @@ class Launch:
 
     def absorb(self, gradient: list[Tensor], mean: list[Tensor], share: Tensor) -> Tensor:
         """Take a gradient into the mean, of which it is that share; ‖g − m‖² before that."""
-        from vcsg import kernels
+        from vcsg.gpu import kernels
 
         tables = self._tables
         options = self._options([gradient, [], mean])

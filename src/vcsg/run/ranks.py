@@ -31,11 +31,11 @@ from torch.distributed import distributed_c10d
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from vcsg.eager import Closure
-from vcsg.sampling import Share
-from vcsg.variance import AnchorSum
-from vcsg.vectors import Tensors, add, add_to, copy_to, norm2
-from vcsg.weights import Constant, Rule, Weights
+from vcsg.method.weights import Constant, Rule, Weights
+from vcsg.run.point import Closure
+from vcsg.run.sampling import Share
+from vcsg.run.variance import AnchorSum
+from vcsg.run.vectors import Tensors, add, add_to, copy_to, norm2
 
 ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
