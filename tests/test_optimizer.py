@@ -459,7 +459,7 @@ def test_L_of_float32_nets_is_near_the_hessian() -> None:
             return list(torch.autograd.grad(torch.nn.functional.cross_entropy(model(X), Y), params))
 
     with torch.no_grad():
-        found = vcsg.smoothness.curvature(gradient, params, centre, seed=0)
+        found = vcsg.run.smoothness.curvature(gradient, params, centre, seed=0)
     assert found == pytest.approx(exact, rel=0.1)
     assert all(torch.equal(p, c) for p, c in zip(params, centre, strict=True))
 

@@ -277,7 +277,7 @@ class FiniteSumOptimizer(Optimizer):
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Graphed:
         """What does many steps at once, as CUDA graphs, for data on the device; see `vcsg.fit`, which uses it.
 
-        Where the run, the model or the data are not such that it could, `vcsg.graphs.Uncapturable` says why.
+        Where the run, the model or the data are not such that it could, `vcsg.gpu.graphs.Uncapturable` says why.
         """
         return Graphed(self._epochs, model, objective, samples)
 

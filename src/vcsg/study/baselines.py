@@ -160,7 +160,7 @@ class Baseline:
 
 
 class GraphedBaseline:
-    """Steps of a torch optimizer as CUDA graphs, as those of the family are (`vcsg.graphed`)."""
+    """Steps of a torch optimizer as CUDA graphs, as those of the family are (`vcsg.gpu.executor`)."""
 
     def __init__(self, optimizer: Optimizer, objective: Callable[[Any], Tensor], samples: Samples) -> None:
         self._optimizer, self._objective = optimizer, objective

@@ -1,7 +1,7 @@
 """A run on several ranks: `torchrun --nproc-per-node=2 -m vcsg run …`.
 
 Rank 0 is the run: it has the folder with records and checkpoints, evaluates and shows. The others take their share of
-every step (`vcsg.distributed`) and, where a run goes on, read its checkpoint; so all need the same folder.
+every step (`vcsg.run.ranks`) and, where a run goes on, read its checkpoint; so all need the same folder.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Stepper(Protocol):
         """Use the last batch; returns its loss. The closure computes loss and gradient of it."""
 
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Any:
-        """An engine for many steps at once, or `vcsg.graphs.Uncapturable` with the reason why there is none."""
+        """An engine for many steps at once, or `vcsg.gpu.graphs.Uncapturable` with the reason why there is none."""
 
     def advance(self, engine: Any, most: int, limit: float) -> tuple[int, float]:
         """Up to `most` steps by the engine: the samples that they had, and the sum of their losses; 0: use `step`."""
