@@ -92,7 +92,7 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5)
     began = None
     for batch in optimizer.batches(case.data, passes=1e9):
         inner = optimizer.phase.kind == "inner"
-        before = optimizer._run.steps
+        before = optimizer._state.steps
         torch.cuda.synchronize()
         start = time.perf_counter()
         done = optimizer.advance(engine, 256, float("inf"))[0] if engine is not None else 0
@@ -105,7 +105,7 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5)
 
             optimizer.step(closure)
         torch.cuda.synchronize()
-        took, steps = time.perf_counter() - start, optimizer._run.steps - before
+        took, steps = time.perf_counter() - start, optimizer._state.steps - before
         if inner and (steps >= 100 or not graphed):
             found.append(1e6 * took / steps)
         began = began or time.perf_counter()

@@ -223,7 +223,7 @@ def anchor_row(data: Data, B: int, target: float) -> Row:
 
     def plain(phase: Phase) -> None:
         sizes = [phase.size(k) for k in range(phase.count)]
-        for indices in phase.indices.split(sizes):
+        for indices in torch.from_numpy(phase.indices).split(sizes):
             make_closure(ours.model, ours.optimizer, *gather(data, indices))()
 
     pairs = []

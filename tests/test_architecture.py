@@ -14,7 +14,10 @@ ORDER: dict[str, list[str]] = {
         "study", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "definition", "registry", "catalogue"],
-    "run": ["vectors", "variance", "smoothness", "sampling", "state", "point", "ranks", "epochs", "steps"],
+    "run": [
+        "vectors", "estimator", "variance", "per_sample", "smoothness", "power_iteration", "sampling", "randomness",
+        "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
+    ],
     "gpu": ["kernels", "graphs", "executor"],
     "training": [],
     "linear": [],

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vcsg
-from vcsg.gpu.executor import Form, Graphed, Objective, Tables, all_at, form, refusal
+from vcsg.gpu.executor import Form, GraphExecutor, Objective, Tables, all_at, form, refusal
 from vcsg.gpu.graphs import Samples, Uncapturable, equal
 from vcsg.method import weights
 from vcsg.method.weights import Constant, Rule, Weights
-from vcsg.run.steps import Steps
+from vcsg.run.closures import ClosureExecutor
 from vcsg.training.engine import Engine
 from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
@@ -47,19 +47,24 @@ def data() -> tuple[Tensor, Tensor]:
 class Plain:
     """Executes the steps of a run by the formula."""
 
-    def __init__(self, epochs: Steps, model: nn.Module) -> None:
-        self._epochs, self._model, self._data = epochs, model, data()
+    def __init__(self, executor: ClosureExecutor, model: nn.Module) -> None:
+        self._executor, self._model, self._data = executor, model, data()
+        self._course, self._point = executor.course, executor.point
 
     def advance(self, most: int, limit: float) -> tuple[int, float]:
-        epochs, run = self._epochs, self._epochs.run
-        count = epochs.ready(most, limit)
+        course, state = self._course, self._course.state
+        count = course.ready(most, limit)
         if not count:
             return 0, 0.0
-        phase, first = run.phase, run.position
+        phase, first = state.phase, state.position
         parts = [phase.indices[phase.bounds(k)] for k in range(first, first + count)]
         measured = self._anchor(parts) if phase.kind == "anchor" else self._inner(parts)
         losses, others = zip(*measured, strict=True)
-        (epochs.take_chunks if phase.kind == "anchor" else epochs.take_steps)(losses, others)
+        if phase.kind == "anchor":
+            course.take_chunks(losses, others)
+            self._executor.close_anchor()
+        else:
+            course.take_steps(losses, others)
         return sum(map(len, parts)), sum(len(part) * loss for part, loss in zip(parts, losses, strict=True))
 
     def _gradient(self, at: list[Tensor], part: Tensor) -> tuple[float, list[Tensor]]:
@@ -71,10 +76,10 @@ class Plain:
             return loss.item(), list(torch.autograd.grad(loss, list(point.values())))
 
     def _anchor(self, parts: list[Tensor]) -> list[tuple[float, float]]:
-        eager, taken = self._epochs.eager, self._epochs.run.anchor_sum.samples
-        mean, measured = eager.vector("mean"), []
+        point, taken = self._point, self._course.state.anchor_sum.samples
+        mean, measured = point.vector("mean"), []
         for part in parts:
-            loss, gradient = self._gradient(eager.params, part)
+            loss, gradient = self._gradient(point.params, part)
             if taken == 0:
                 for m in mean:
                     m.zero_()
@@ -86,23 +91,23 @@ class Plain:
         return measured
 
     def _inner(self, parts: list[Tensor]) -> list[tuple[float, float]]:
-        epochs, eager = self._epochs, self._epochs.eager
-        rule, etas, measured = epochs.rule(), epochs.step_sizes(), []
-        for part, (read, write) in zip(parts, epochs.levels(len(parts)), strict=True):
-            loss, now = self._gradient(eager.params, part)
+        course, point = self._course, self._point
+        rule, etas, measured = course.rule, point.step_sizes(course.step_size), []
+        for part, (read, write) in zip(parts, course.levels(len(parts)), strict=True):
+            loss, now = self._gradient(point.params, part)
             beside, anchor, mean = 0.0, [torch.zeros_like(g) for g in now], [torch.zeros_like(g) for g in now]
             if any(w.anchor for w in rule.choices):
-                beside, anchor = self._gradient(eager.vector(f"anchor{read or ''}"), part)
+                beside, anchor = self._gradient(point.vector(f"anchor{read or ''}"), part)
             if any(w.mean for w in rule.choices):
-                mean = [m.clone() for m in eager.vector(f"mean{read or ''}")]
+                mean = [m.clone() for m in point.vector(f"mean{read or ''}")]
             v = direction(rule, now, anchor, mean)
             if write:
                 for y, m, x, d in zip(
-                    eager.vector(f"anchor{write}"), eager.vector(f"mean{write}"), eager.params, v, strict=True
+                    point.vector(f"anchor{write}"), point.vector(f"mean{write}"), point.params, v, strict=True
                 ):
                     y.copy_(x)
                     m.copy_(d)
-            for x, d, eta in zip(eager.params, v, etas, strict=True):
+            for x, d, eta in zip(point.params, v, etas, strict=True):
                 x.sub_(eta * d)
             measured.append((loss, beside))
         return measured
@@ -137,7 +142,7 @@ def run(method: str, passes: float, blocks: Iterator[int] | None, **options: Any
     optimizer = vcsg.FiniteSumOptimizer(model.parameters(), N, method, seed=2, **options)
     told: list[tuple[Any, ...]] = []
     optimizer._callback = lambda r: told.append((r.epoch, r.regime, r.B, r.b, r.length, r.ifo))
-    plain = Plain(optimizer._epochs, model)
+    plain = Plain(optimizer._executor, model)
     ifo = []
     for x, y in optimizer.batches(data(), passes=passes):
 
@@ -161,7 +166,7 @@ def test_blocks_of_any_size_are_the_run_of_single_steps(name: str, sizes: tuple[
     assert told == told_single
     assert optimizer.ifo == single.ifo
     assert set(ifo) <= set(ifo_single)
-    assert optimizer._run.steps == single._run.steps
+    assert optimizer._state.steps == single._state.steps
     torch.testing.assert_close(vector(model), vector(other), rtol=1e-9, atol=1e-11)
     for o in (optimizer, single):
         o.load_output()
@@ -181,7 +186,7 @@ def test_blocks_with_a_test(comparison: str) -> None:
 def test_a_block_ends_with_the_step_that_reaches_the_limit(limit: int) -> None:
     model = net()
     optimizer = vcsg.SVRG(model.parameters(), n=N, b=4, L=10.0, chunk=16)
-    plain = Plain(optimizer._epochs, model)
+    plain = Plain(optimizer._executor, model)
     sizes = [16] * 3 + [8] * 4 + [4, 6] + [8] * 22  # chunks; two gradients of each sample
     expected = next(total for total in itertools.accumulate(sizes) if total >= limit)
     for _ in optimizer.batches(data(), ifo=limit):
@@ -197,12 +202,12 @@ class Broken(Plain):
         self._kind, self._step, self._column = kind, step, column
 
     def _spoil(self, kind: str, measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        first = self._epochs.run.position
+        first = self._course.state.position
         spoilt = [list(row) for row in measured]
         for k, row in enumerate(spoilt):
-            if kind == self._kind and self._epochs.run.rollbacks == 0 and first + k >= self._step:
+            if kind == self._kind and self._course.state.rollbacks == 0 and first + k >= self._step:
                 row[self._column] = math.nan
-                for x in self._epochs.eager.params if kind == "inner" else self._epochs.eager.vector("mean"):
+                for x in self._point.params if kind == "inner" else self._point.vector("mean"):
                     x.fill_(math.nan)
         return [(a, b) for a, b in spoilt]
 
@@ -216,7 +221,7 @@ class Broken(Plain):
 def broken(**fault: Any) -> tuple[vcsg.FiniteSumOptimizer, nn.Module, Broken]:
     model = net()
     optimizer = vcsg.SVRG(model.parameters(), n=N, b=4, L=10.0, chunk=16)
-    return optimizer, model, Broken(optimizer._epochs, model, **fault)
+    return optimizer, model, Broken(optimizer._executor, model, **fault)
 
 
 def to_the_end(optimizer: vcsg.FiniteSumOptimizer, engine: Plain) -> None:
@@ -229,7 +234,7 @@ def test_a_loss_that_is_not_finite_takes_the_block_back_to_the_anchor() -> None:
     start = vector(model).clone()
     for _ in optimizer.batches(data(), passes=math.inf):
         optimizer.advance(engine, 10_000, math.inf)  # type: ignore[arg-type]
-        if optimizer._run.rollbacks:
+        if optimizer._state.rollbacks:
             break
     assert optimizer.ifo == N + 6 * 8  # to the step that was not finite, and no further
     assert optimizer.L == 20.0
@@ -241,19 +246,19 @@ def test_a_loss_that_is_not_finite_takes_the_block_back_to_the_anchor() -> None:
 def test_an_anchor_that_moves_has_moved_as_far_as_steps_were_taken(step: int) -> None:
     model = net()
     optimizer = vcsg.SPIDER(model.parameters(), n=N, b=4, L=10.0, chunk=16)
-    plain, seen = Plain(optimizer._epochs, model), []
-    take = optimizer._epochs._refused
+    plain, seen = Plain(optimizer._executor, model), []
+    take = optimizer._course.allows
 
-    def refused(value: float, beside: float, evaluated: int) -> bool:
-        seen.append((optimizer._run.position, optimizer._run.depth))
-        return take(value, beside, evaluated)
+    def allows(value: float, beside: float) -> bool:
+        seen.append((optimizer._state.position, optimizer._state.depth))
+        return take(value, beside)
 
-    optimizer._epochs._refused = refused  # type: ignore[method-assign]
+    optimizer._course.allows = allows  # type: ignore[method-assign]
     for _ in optimizer.batches(data(), passes=math.inf):
         if optimizer.phase.kind == "inner":
             losses = [1.0] * step + [math.nan] * 3
             with torch.no_grad():
-                optimizer._epochs.take_steps(losses, [1.0] * len(losses))
+                optimizer._course.take_steps(losses, [1.0] * len(losses))
             break
         optimizer.advance(plain, 10_000, math.inf)  # type: ignore[arg-type]
     assert seen == [(step, min(step, 1))]
@@ -274,7 +279,7 @@ def test_a_first_anchor_that_is_not_finite_is_an_error_and_can_be_begun_anew(col
     with pytest.raises(FloatingPointError, match="before any step"):
         to_the_end(optimizer, engine)
     assert optimizer.ifo == 0
-    to_the_end(optimizer, Plain(optimizer._epochs, model))
+    to_the_end(optimizer, Plain(optimizer._executor, model))
     assert torch.isfinite(vector(model)).all()
 
 
@@ -309,9 +314,9 @@ def test_the_engine_says_why_it_goes_step_by_step(caplog: pytest.LogCaptureFixtu
 def test_what_has_no_graph(reason: str, options: dict[str, Any]) -> None:
     model = net().cuda()
     optimizer = vcsg.FiniteSumOptimizer(model.parameters(), N, **options)
-    assert reason in refusal(optimizer._epochs, [t.cuda() for t in data()])
+    assert reason in refusal(optimizer._executor, [t.cuda() for t in data()])
     with pytest.raises(Uncapturable, match=reason):
-        Graphed(optimizer._epochs, model, lambda batch: batch, Samples([t.cuda() for t in data()], tuple))
+        GraphExecutor(optimizer._executor, model, lambda batch: batch, Samples([t.cuda() for t in data()], tuple))
 
 
 class Tied(nn.Module):
@@ -341,15 +346,15 @@ def test_all_gradients_at_the_anchor_in_one_pass(form_of: Any) -> None:
         {"params": [model.first.bias, model.second.bias], "maximize": True},
     ]
     optimizer = vcsg.SVRG(groups, n=N)
-    eager = optimizer._epochs.eager
+    point = optimizer._executor.point
     with torch.no_grad():
-        for y in eager.vector("anchor"):
+        for y in point.vector("anchor"):
             y.add_(torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(4)))
     X, Y = data()
     batches = [form_of((X[k : k + 6], Y[k : k + 6])) for k in range(0, 30, 6)]
     before = vector(model).clone()
     with torch.no_grad():
-        found = all_at(Objective(model, objective), eager, "anchor", batches)
+        found = all_at(Objective(model, objective), point, "anchor", batches)
     assert torch.equal(vector(model), before)
     for batch, (loss, gradient) in zip(batches, found, strict=True):
 
@@ -359,7 +364,7 @@ def test_all_gradients_at_the_anchor_in_one_pass(form_of: Any) -> None:
             return value
 
         with torch.no_grad():
-            expected_loss, expected = eager.evaluate_aside(closure, 0, "anchor")
+            expected_loss, expected = point.evaluate_at(closure, 0, "anchor")
         torch.testing.assert_close(loss, expected_loss.detach(), rtol=1e-12, atol=1e-12)
         for g, wanted in zip(gradient, expected, strict=True):
             torch.testing.assert_close(g, wanted, rtol=1e-11, atol=1e-12)

@@ -18,6 +18,7 @@ import vcsg
 from vcsg import FiniteSumOptimizer
 from vcsg.method import weights
 from vcsg.method.weights import Constant, Weights
+from vcsg.run.estimator import combine
 
 METHODS = sorted(vcsg.methods())
 
@@ -181,7 +182,7 @@ def test_expectation_and_bias_by_enumeration(name: str, options: dict[str, Any])
         np.testing.assert_allclose(p.detach(), 2 - problem.gradient(np.full(3, 2.0)) / problem.L, rtol=1e-12)
         return
     for _ in steps(problem, optimizer, p, passes=200):
-        apart = optimizer._run.position or optimizer.method.leap
+        apart = optimizer._state.position or optimizer.method.anchor_step
         if optimizer.phase.kind == "inner" and apart and optimizer.epoch > 1:
             break
     state, x = saved(optimizer), p.detach().numpy().copy()
@@ -264,7 +265,7 @@ def test_trajectory_of_the_plain_reference(name: str, options: dict[str, Any]) -
             number = optimizer.phase.number
             log.append((optimizer.phase.kind, []))
         log[-1][1].append(batch[2].tolist())
-        complete = optimizer._run.position + 1 == optimizer.phase.count
+        complete = optimizer._state.position + 1 == optimizer.phase.count
         moved = log[-1][0] == "inner" or (name == "gd" and complete)
         optimizer.step(closure(p, batch))
         if moved:
@@ -338,5 +339,5 @@ def test_a_test_chooses_between_its_two_triples(test: str, shape: tuple[int, ...
     }[test]
     expected = torch.where(holds, 0.7 * x - 0.3 * y + 0.3 * m, 0.5 * x - 0.5 * y + 0.5 * m)
     v = x.clone()
-    rule.combine([v], [y.clone()], [m])
+    combine(rule, [v], [y.clone()], [m])
     torch.testing.assert_close(v, expected, rtol=0, atol=1e-14)

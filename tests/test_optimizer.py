@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import vcsg
 from vcsg import FiniteSumOptimizer
-from vcsg.run.epochs import MAX_ROLLBACKS
+from vcsg.run.course import MAX_ROLLBACKS
 
 METHODS = sorted(vcsg.methods())
 
@@ -166,7 +166,7 @@ def place(name: str, kind: str) -> tuple[FiniteSumOptimizer, torch.nn.Parameter]
     optimizer = FiniteSumOptimizer([p], problem.n, name, seed=1, **({} if kind == "smoothness" else {"L": 1.0}))
     feed = optimizer.batches(problem.data, passes=100)
     batch = next(feed)
-    while optimizer.phase.kind != kind or (kind != "smoothness" and optimizer._run.position != 1):
+    while optimizer.phase.kind != kind or (kind != "smoothness" and optimizer._state.position != 1):
         optimizer.step(closure(p, batch))
         batch = next(feed)
     return optimizer, p
@@ -208,7 +208,7 @@ def test_a_start_that_is_not_finite_without_anchor() -> None:
 def test_a_gradient_that_is_not_finite_later_in_the_first_anchor() -> None:
     optimizer, p = place("svrg", "anchor")
     assert optimizer.epoch == 1
-    assert optimizer._run.position == 1
+    assert optimizer._state.position == 1
     before = str(copy.deepcopy(optimizer.state_dict()))
     with pytest.raises(FloatingPointError, match="the gradient is not finite at the starting point"):
         optimizer.step(lambda: nan_gradient(p))
@@ -459,7 +459,7 @@ def test_L_of_float32_nets_is_near_the_hessian() -> None:
             return list(torch.autograd.grad(torch.nn.functional.cross_entropy(model(X), Y), params))
 
     with torch.no_grad():
-        found = vcsg.run.smoothness.curvature(gradient, params, centre, seed=0)
+        found = vcsg.run.power_iteration.curvature(gradient, params, centre, seed=0)
     assert found == pytest.approx(exact, rel=0.1)
     assert all(torch.equal(p, c) for p, c in zip(params, centre, strict=True))
 
@@ -585,7 +585,7 @@ def test_between_steps_the_model_is_at_x() -> None:
     for _ in steps(problem, optimizer, p, passes=5):
         points.append(p.detach().clone())
         assert p.data_ptr() == data
-        if optimizer.phase.kind == "inner" and optimizer._run.position > 0:
+        if optimizer.phase.kind == "inner" and optimizer._state.position > 0:
             assert not torch.equal(p, optimizer.state[p]["anchor"])
 
 

@@ -15,7 +15,8 @@ import torch
 from quadratic import quadratic
 
 import vcsg
-from vcsg.run.sampling import Phase, draw_batch, draw_geometric, draw_minibatches, seeded, stream
+from vcsg.run.randomness import seeded
+from vcsg.run.sampling import Phase, draw_batch, draw_geometric, draw_minibatches, stream
 from vcsg.run.variance import AnchorSum, chunks
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vcsg.run.sampling import seeded, stream
+from vcsg.run.randomness import seeded
+from vcsg.run.sampling import stream
 from vcsg.study.baselines import BASELINES, Baseline, adamw, sgd_momentum
 
 N, B = 50, 8

@@ -29,8 +29,8 @@ from vcsg.presets import (
     PaperSVRG,
     WeightedSVRG,
 )
-from vcsg.run.state import Record, stationary
-from vcsg.run.variance import per_sample
+from vcsg.run.per_sample import per_sample
+from vcsg.run.record import Record, stationary
 from vcsg.training import Result, fit
 from vcsg.version import __version__ as __version__
 

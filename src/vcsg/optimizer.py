@@ -22,16 +22,18 @@ from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from vcsg.gpu.executor import Graphed
+from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
 from vcsg.method import registry
 from vcsg.method.definition import Method
-from vcsg.run.epochs import logger
-from vcsg.run.point import Closure, Eager
-from vcsg.run.ranks import team
-from vcsg.run.sampling import Feed, Phase, PhaseSampler, feed
-from vcsg.run.state import Record, Run, Settings
-from vcsg.run.steps import Steps
+from vcsg.run.closures import ClosureExecutor
+from vcsg.run.course import Course, CourseOptions, logger
+from vcsg.run.feeding import Feed, PhaseSampler, feed
+from vcsg.run.point import Closure, Point
+from vcsg.run.ranks import ranks_of
+from vcsg.run.record import Record
+from vcsg.run.sampling import Phase
+from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
 
 CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
@@ -120,11 +122,12 @@ class FiniteSumOptimizer(Optimizer):
         # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
         unit = float(lr) if lr is not None and L is None else 1.0
         L = self.method.gamma / unit if lr is not None and L is None else L
-        settings = Settings(output, variance, chunk, clip_norm)
-        eager = Eager(self, buffers)
-        ranks = team(group, least=2 if eager.buffers else 1)  # BatchNorm has no statistics of one sample
-        self._epochs = Steps(self.method, n, eager, ranks, settings, seed, L, unit)
-        self.sampler = PhaseSampler(self._epochs.remaining)
+        point = Point(self, buffers, clip_norm)
+        ranks = ranks_of(group, least=2 if point.buffers else 1)  # BatchNorm has no statistics of one sample
+        chosen = CourseOptions(output, variance, chunk, clip_norm)
+        self._course = Course(self.method, n, point, ranks.share, chosen, seed, L, unit)
+        self._executor = ClosureExecutor(self._course, point, ranks)
+        self.sampler = PhaseSampler(self._course.remaining)
         """The `batch_sampler` for a DataLoader."""
 
     @classmethod
@@ -146,33 +149,33 @@ class FiniteSumOptimizer(Optimizer):
 
     @property
     def record(self) -> Record | None:
-        """The record of the current epoch; None before its anchor is done."""
-        return self._epochs.record
+        """The record of the last epoch whose anchor is done; None before the first."""
+        return self._state.record
 
     @property
     def ifo(self) -> int:
         """Gradients of single samples evaluated so far: anchors, inner steps, smoothness estimates, failed tries."""
-        return self._run.ifo
+        return self._state.ifo
 
     @property
     def passes(self) -> float:
         """`ifo` in units of n."""
-        return self._run.ifo / self.n
+        return self._state.ifo / self.n
 
     @property
     def epoch(self) -> int:
         """j, from 1: counts anchors, not passes over the data."""
-        return self._run.epoch
+        return self._state.epoch
 
     @property
     def L(self) -> float | None:
         """The smoothness constant in use; None until it is estimated. It doubles when a run diverges."""
-        return self._run.L
+        return self._state.L
 
     @property
     def phase(self) -> Phase:
         """The phase that the next batch belongs to."""
-        return self._run.phase
+        return self._state.phase
 
     def batches(
         self,
@@ -215,30 +218,30 @@ class FiniteSumOptimizer(Optimizer):
                 return True
             if time.monotonic() >= deadline:
                 self.stop()
-            return self._run.ifo >= budget or self._epochs.team.agreed
+            return self._state.ifo >= budget or self._executor.ranks.agreed
 
         try:
-            self._epochs.limit(budget)
+            self._course.limit(budget)
             while not finished():
-                phase = self._run.phase
-                for batch in read(phase, self._run.position):
-                    taken = self._run.steps
+                phase = self._state.phase
+                for batch in read(phase, self._state.position):
+                    taken = self._state.steps
                     yield batch
                     del batch  # or it would be held while the next one is gathered
-                    if self._run.steps == taken:
+                    if self._state.steps == taken:
                         raise RuntimeError("the last batch was not used: call optimizer.step(closure) once per batch")
                     if finished():
                         return
-                    if self._run.phase is not phase or self._run.steps > taken + 1:
+                    if self._state.phase is not phase or self._state.steps > taken + 1:
                         break
         finally:
-            self._epochs.team.forget()
+            self._executor.ranks.forget()
             with torch.no_grad():
-                self._epochs.settle()
+                self._executor.settle()
 
     def stop(self) -> None:
         """End `batches` after this step. One of several ranks is enough: all end where they next exchange gradients."""
-        self._epochs.team.ask()
+        self._executor.ranks.ask()
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -267,22 +270,22 @@ class FiniteSumOptimizer(Optimizer):
         if closure is None:
             raise TypeError(CLOSURE_HELP)
         with foreach(self._foreach):
-            loss = self._epochs.step(closure)
+            loss = self._executor.step(closure)
         self._tell()
         return loss
 
     _announced_step = Optimizer.profile_hook_step(_step)
 
     @torch.no_grad()
-    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Graphed:
+    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphExecutor:
         """What does many steps at once, as CUDA graphs, for data on the device; see `vcsg.fit`, which uses it.
 
         Where the run, the model or the data are not such that it could, `vcsg.gpu.graphs.Uncapturable` says why.
         """
-        return Graphed(self._epochs, model, objective, samples)
+        return GraphExecutor(self._executor, model, objective, samples)
 
     @torch.no_grad()
-    def advance(self, engine: Graphed, most: int, limit: float) -> tuple[int, float]:
+    def advance(self, engine: GraphExecutor, most: int, limit: float) -> tuple[int, float]:
         """Up to `most` steps by the engine, in place of `step`, to the first with which `limit` gradients are counted.
 
         Returns how many samples they had, and the sum of their losses; 0 samples: the next step is one for `step`.
@@ -301,7 +304,7 @@ class FiniteSumOptimizer(Optimizer):
         With output="weighted" that is the reservoir's point once an epoch is complete. Going on from there begins
         with a new anchor.
         """
-        self._epochs.load_output()
+        self._executor.load_output()
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -311,10 +314,10 @@ class FiniteSumOptimizer(Optimizer):
         Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
         """
         saved = super().state_dict()
-        if self._epochs.split:
+        if self._course.split:
             kept = {index: {k: t for k, t in held.items() if k != "mean"} for index, held in saved["state"].items()}
             saved["state"] = kept
-        saved["vcsg"] = {**self._settings(), "unit": self._epochs.unit, "run": self._epochs.state().state_dict()}
+        saved["vcsg"] = {**self._settings(), "state": self._course.saved_state().state_dict()}
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -328,7 +331,7 @@ class FiniteSumOptimizer(Optimizer):
                     f"the state was saved with {name} = {saved[name]!r}, this optimizer has {value!r}: "
                     "make it with the same options"
                 )
-        run = Run.from_state_dict(saved["run"])
+        state = CourseState.from_state_dict(saved["state"])
         super().load_state_dict(state_dict)
         # Torch casts what it loads to the parameter's dtype; means and tables of half-precision ones are wider.
         indices = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
@@ -336,16 +339,16 @@ class FiniteSumOptimizer(Optimizer):
         for index, p in zip(indices, params, strict=True):
             held = state_dict["state"].get(index, {})
             self.state[p] = {name: value.to(p.device, copy=True) for name, value in held.items()}
-        self._epochs.resume(run, saved["unit"])
-        self._told = None
+        self._executor.resume(state)
+        self._told = self.record
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; only before the first step, for an anchor knows nothing of new parameters."""
-        begun = hasattr(self, "_epochs")
-        if begun and self._run.steps:
+        begun = hasattr(self, "_executor")
+        if begun and self._state.steps:
             raise RuntimeError(
-                f"{self._run.steps} steps were taken: parameter groups can be added only before the first one. Make a "
-                "new optimizer with all parameters"
+                f"{self._state.steps} steps were taken: parameter groups can be added only before the first one. "
+                "Make a new optimizer with all parameters"
             )
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -355,7 +358,7 @@ class FiniteSumOptimizer(Optimizer):
             self.param_groups.pop()
             raise
         if begun:
-            self._epochs.check_table()
+            self._executor.check_table()
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and deepcopy: all but the hooks, as torch has it, and a scheduler's wrapper of `step`."""
@@ -363,16 +366,16 @@ class FiniteSumOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "_epochs" in state:
-            self._epochs.eager.attach(self)
-            self._epochs.rejoin()
+        if "_executor" in state:
+            self._executor.point.attach(self)
+            self._executor.meet_again()
 
     def _settings(self) -> dict[str, Any]:
-        return {"method": repr(self.method), "n": self.n, **asdict(self._epochs.settings)}
+        return {"method": repr(self.method), "n": self.n, **asdict(self._course.options)}
 
     @property
-    def _run(self) -> Run:
-        return self._epochs.run
+    def _state(self) -> CourseState:
+        return self._course.state
 
     def _tell(self) -> None:
         if self.record is None or self.record is self._told:

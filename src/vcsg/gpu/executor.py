@@ -1,6 +1,6 @@
-"""Phases of a run as CUDA graphs: inner steps and anchors without a wait of the host between them.
+"""The executor by CUDA graphs: inner steps and anchors without a wait of the host between them.
 
-What `Epochs` does step by step with a closure is done here for many steps at once, for data that are tensors on the
+What `ClosureExecutor` does one batch at a time is done here for many steps at once, for data that are tensors on the
 device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, for a small model, those
 at y for many steps in one pass over all their samples (the anchor does not move meanwhile).
 Weights, step sizes and the outcome of a test stay on the device (see `kernels`). The numbers are those of the eager
@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from vcsg.gpu.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
-from vcsg.method.weights import Rule, Tested
-from vcsg.run.point import Eager, dense
+from vcsg.method.definition import Method
+from vcsg.method.weights import Rule, Tested, is_standard
+from vcsg.run.closures import ClosureExecutor
+from vcsg.run.point import Point, dense
 from vcsg.run.sampling import Phase
-from vcsg.run.steps import Steps
 
 STEPS, FEW_STEPS = 32, 4
 """In one graph: with all gradients at the anchor in one pass, and without."""
@@ -59,10 +60,10 @@ class Objective(nn.Module):
         return self.objective(batch)
 
 
-def refusal(epochs: Steps, data: Sequence[Tensor]) -> str:
+def refusal(executor: ClosureExecutor, data: Sequence[Tensor]) -> str:
     """Why the run cannot go through graphs; "" where it can, as far as is known before it is tried."""
-    params, settings = epochs.eager.params, epochs.settings
-    devices = {t.device for t in (*params, *epochs.eager.buffers, *data)}
+    params, course = executor.point.params, executor.course
+    devices = {t.device for t in (*params, *executor.point.buffers, *data)}
     if any(device.type != "cuda" for device in devices):
         return "model and data are not on a CUDA device"
     if len(devices) > 1:
@@ -74,13 +75,23 @@ def refusal(epochs: Steps, data: Sequence[Tensor]) -> str:
         return f"parameters are of {', '.join(sorted(map(str, dtypes)))}, not all of float32 or of float64"
     if any(p.layout is not torch.strided or not _dense(p) for p in params):
         return "a parameter is not dense in memory"
-    if epochs.team.share.ranks > 1:
-        return f"{epochs.team.share.ranks} ranks exchange gradients in every step"
-    if epochs.method.table:
-        return f"{epochs.method.name} keeps a table of gradients"
-    if settings.clip_norm is not None:
+    if course.share.ranks > 1:
+        return f"{course.share.ranks} ranks exchange gradients in every step"
+    if course.options.clip_norm is not None:
         return "clip_norm= needs the length of every step"
-    return ""
+    return method_refusal(course.method)
+
+
+def method_refusal(method: Method) -> str:
+    """Why the steps of a method cannot be made of the kernels; "" where they can, in the first epoch at least."""
+    if method.table:
+        return f"{method.name} keeps a table of gradients"
+    rules = [rule.at(1) for rule in method.weights.values()]
+    return next((_rule_refusal(rule) for rule in rules if not is_standard(rule)), "")
+
+
+def _rule_refusal(rule: Rule) -> str:
+    return f"the rule {type(rule).__name__} forms its direction by code of its own"
 
 
 def _dense(p: Tensor) -> bool:
@@ -88,24 +99,26 @@ def _dense(p: Tensor) -> bool:
     return p.numel() == 0 or 1 + sum((n - 1) * s for n, s in zip(p.shape, p.stride(), strict=True)) == p.numel()
 
 
-class Graphed:
-    """Executes phases of a run.
+class GraphExecutor:
+    """Executes many steps of a phase at once.
 
     Args:
-        epochs: the run.
+        executor: the one that does single steps, with the course and the point that both work on.
         model: what is trained.
         objective: batch → its mean loss.
         samples: where batches come from.
     """
 
-    def __init__(self, epochs: Steps, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> None:
-        if reason := refusal(epochs, samples.tensors):
+    def __init__(
+        self, executor: ClosureExecutor, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples
+    ) -> None:
+        if reason := refusal(executor, samples.tensors):
             raise Uncapturable(reason)
-        self._epochs, self._objective = epochs, objective
+        self._single, self._course, self._objective = executor, executor.course, objective
         self._module = Objective(model, objective)
-        self._device = self._eager.params[0].device
+        self._device = self._point.params[0].device
         self._replays, self._side = Replays(self._device, samples), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._scratch = [torch.empty_like(b) for b in self._eager.buffers]
+        self._scratch = [torch.empty_like(b) for b in self._point.buffers]
         self._tables: Tables | None = None
         self._held: list[Any] = []
         self._replays.probe(self._try)
@@ -113,12 +126,12 @@ class Graphed:
 
     def _try(self, batches: list[Any]) -> None:
         self._copy_buffers()
-        with self._eager.aside("", self._scratch):
+        with self._point.pointed_at("", self._scratch):
             self._gradient(batches[0])
 
     @property
-    def _eager(self) -> Eager:
-        return self._epochs.eager
+    def _point(self) -> Point:
+        return self._single.point
 
     @property
     def captured(self) -> tuple[int, float]:
@@ -135,40 +148,45 @@ class Graphed:
         Returns the samples of those steps, and the sum of their losses. 0 samples: the next step is not one of those
         that are done here.
         """
-        epochs, run = self._epochs, self._epochs.run
-        count = epochs.ready(most, limit)
+        course, state = self._course, self._course.state
+        count = course.ready(most, limit)
         if not count:
             return 0, 0.0
-        self._eager.refresh()
+        self._point.refresh()
         self._look_up()
-        phase, first = run.phase, run.position
+        phase, first = state.phase, state.position
         sizes = [phase.size(k) for k in range(first, first + count)]
         losses, others = zip(
             *(self._anchor if phase.kind == "anchor" else self._inner)(phase, first, sizes), strict=True
         )
-        (epochs.take_chunks if phase.kind == "anchor" else epochs.take_steps)(losses, others)
+        if phase.kind == "anchor":
+            course.take_chunks(losses, others)
+            self._single.close_anchor()
+        else:
+            course.take_steps(losses, others)
         done = sizes[: len(losses)]
         return sum(done), sum(size * loss for size, loss in zip(done, losses, strict=True))
 
     def _look_up(self) -> None:
         """Forget all graphs where what they hold has changed: a state was loaded, or an option of a group."""
-        names = ("anchor", "mean") if self._epochs.method.anchored(self._epochs.run.epoch) else ("anchor",)
-        held = [self._eager.vector(name) for name in names]
-        now: list[Any] = [t.data_ptr() for vector in (self._eager.params, *held, self._eager.buffers) for t in vector]
-        now += [(group["weight_decay"], group["maximize"]) for group in self._eager.groups]
+        names = ("anchor", "mean") if self._course.method.anchored(self._course.state.epoch) else ("anchor",)
+        held = [self._point.vector(name) for name in names]
+        now: list[Any] = [t.data_ptr() for vector in (self._point.params, *held, self._point.buffers) for t in vector]
+        now += [(group["weight_decay"], group["maximize"]) for group in self._point.groups]
         if now != self._held:
             self._replays.clear()
-            self._held, self._tables = now, Tables(self._eager.params, self._replays.set)
+            self._held, self._tables = now, Tables(self._point.params, self._replays.set)
 
     # --- inner steps
 
     def _inner(self, phase: Phase, first: int, sizes: list[int]) -> list[list[float]]:
         """Of every step, the loss at x and that at the anchor."""
-        epochs, tables = self._epochs, self._tables
+        course, tables, rule = self._course, self._tables, self._course.rule
         assert tables is not None
-        rule = epochs.rule()
-        tables.choose(rule, epochs.step_sizes())
-        levels = epochs.levels(len(sizes))
+        if not is_standard(rule):
+            raise Uncapturable(_rule_refusal(rule))
+        tables.choose(rule, self._point.step_sizes(course.step_size))
+        levels = course.levels(len(sizes))
         forms = [form(rule, size, *level) for size, level in zip(sizes, levels, strict=True)]
         return self._replays.run(phase, first, len(sizes), lambda k: self._graph(forms[k:], first + k))
 
@@ -193,7 +211,7 @@ class Graphed:
         assert tables is not None
         launches = [tables.launch() for _ in range(count)]
         names = tuple(f"{kind}{level or ''}" for level in (this.read, this.write) for kind in ("anchor", "mean"))
-        _, mean, moved_point, moved_mean = (self._eager.vector(name) if this.mean else [] for name in names)
+        _, mean, moved_point, moved_mean = (self._point.vector(name) if this.mean else [] for name in names)
         none = torch.zeros((), device=self._device)
 
         def body(batches: list[Any], measured: Tensor) -> None:
@@ -207,7 +225,7 @@ class Graphed:
                     beside, anchor = at_anchor[k] if this.anchor else (none, [])
                 losses.append(loss)
                 others.append(beside)
-                rows = [now, anchor, mean, self._eager.params, moved_point, moved_mean]
+                rows = [now, anchor, mean, self._point.params, moved_point, moved_mean]
                 launch.descend(rows, this.test, moves=this.write > 0)
             _note(measured, losses, others)
 
@@ -215,11 +233,11 @@ class Graphed:
 
     def _gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
         """The loss and the gradient where the parameters are."""
-        params = self._eager.params
+        params = self._point.params
         with torch.enable_grad():
             loss = self._objective(batch)
             found = torch.autograd.grad(loss, params, allow_unused=True)
-        return loss.detach(), self._eager.regularised([_laid_out(p, g) for p, g in zip(params, found, strict=True)])
+        return loss.detach(), self._point.regularised([_laid_out(p, g) for p, g in zip(params, found, strict=True)])
 
     def _both(self, batch: Any, name: str) -> tuple[tuple[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]:
         """Loss and gradient at x, and at the anchor of that name, at the same time."""
@@ -227,17 +245,17 @@ class Graphed:
         self._copy_buffers()
         self._side.wait_stream(current)
         here = self._gradient(batch)
-        with torch.cuda.stream(self._side), self._eager.aside(name, self._scratch):
+        with torch.cuda.stream(self._side), self._point.pointed_at(name, self._scratch):
             there = self._gradient(batch)
         current.wait_stream(self._side)
         return here, there
 
     def _all_at(self, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
-        return all_at(self._module, self._eager, name, batches)
+        return all_at(self._module, self._point, name, batches)
 
     def _copy_buffers(self) -> None:
         if self._scratch:
-            torch._foreach_copy_(self._scratch, self._eager.buffers)
+            torch._foreach_copy_(self._scratch, self._point.buffers)
 
     # --- anchors
 
@@ -246,8 +264,8 @@ class Graphed:
         tables = self._tables
         assert tables is not None
         if first == 0:
-            torch._foreach_zero_(self._eager.vector("mean"))
-        before = self._epochs.run.anchor_sum.samples
+            torch._foreach_zero_(self._point.vector("mean"))
+        before = self._course.state.anchor_sum.samples
         shares = [size / (before + total) for size, total in zip(sizes, itertools.accumulate(sizes), strict=True)]
         uploaded = torch.tensor(shares, dtype=tables.dtype).to(self._device)
 
@@ -269,29 +287,29 @@ class Graphed:
             losses, distances = [], []
             for k, (batch, launch) in enumerate(zip(batches, launches, strict=True)):
                 self._copy_buffers()
-                with self._eager.aside("", self._scratch):
+                with self._point.pointed_at("", self._scratch):
                     loss, gradient = self._gradient(batch)
                 losses.append(loss)
-                distances.append(launch.absorb(gradient, self._eager.vector("mean"), tables.shares[k]))
+                distances.append(launch.absorb(gradient, self._point.vector("mean"), tables.shares[k]))
             _note(measured, losses, distances)
 
         return body
 
 
-def all_at(module: Objective, eager: Eager, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
+def all_at(module: Objective, point: Point, name: str, batches: list[Any]) -> list[tuple[Tensor, list[Tensor]]]:
     """Loss and gradient at the anchor of that name for several batches, in one pass over all their samples."""
-    params = eager.params
+    params = point.params
     labels = {id(p): label for label, p in module.named_parameters()}
-    point = {labels[id(p)]: y for p, y in zip(params, eager.vector(name), strict=True)}
+    values = {labels[id(p)]: y for p, y in zip(params, point.vector(name), strict=True)}
 
     def loss(at: dict[str, Tensor], batch: Any) -> Tensor:
         return functional_call(module, at, (batch,))  # type: ignore[no-any-return]
 
-    found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(point, _stacked(batches))
+    found, losses = vmap(grad_and_value(loss), in_dims=(None, 0))(values, _stacked(batches))
     stacks = [found[labels[id(p)]] for p in params]
-    with eager.aside(name, []):
+    with point.pointed_at(name, []):
         return [
-            (losses[k], eager.regularised([_laid_out(p, g[k]) for p, g in zip(params, stacks, strict=True)]))
+            (losses[k], point.regularised([_laid_out(p, g[k]) for p, g in zip(params, stacks, strict=True)]))
             for k in range(len(batches))
         ]
 
@@ -300,7 +318,7 @@ def form(rule: Rule, size: int, read: int, write: int) -> Form:
     """That of a step with these samples, from one level of anchors to another."""
     anchor = any(w.anchor for w in rule.choices)
     mean = any(w.mean for w in rule.choices)
-    return Form(size, rule.test if isinstance(rule, Tested) else "", anchor, mean, read, write)
+    return Form(size, rule.test if type(rule) is Tested else "", anchor, mean, read, write)
 
 
 def _note(measured: Tensor, losses: list[Tensor], others: list[Tensor]) -> None:

@@ -18,14 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcsg.run.feeding import indices_on
 from vcsg.run.sampling import Phase
 
 logger = logging.getLogger("vcsg")
 
-MOST = 64
-"""Graphs that are kept; those that were not used for the longest time go first."""
+KEPT_GRAPHS = 64
+"""The most graphs that are kept; the one that was not used for the longest time goes first."""
 
-RARE = 3
+DIRECT_CALLS = 3
 """How often a single step is done directly before it is captured: one whose size hardly ever comes again never is."""
 
 Body = Callable[[list[Any], Tensor], None]
@@ -63,7 +64,7 @@ class Graph:
         self._indices.copy_(indices)
         if self._graph is not None:
             self._graph.replay()
-        elif self.calls < (RARE if self._count == 1 else 1):
+        elif self.calls < (DIRECT_CALLS if self._count == 1 else 1):
             self._replays.directly(self._work)
         else:
             self._graph = self._replays.capture(self._work)
@@ -81,7 +82,7 @@ class Replays:
     def __init__(self, device: torch.device, samples: Samples) -> None:
         self.device, self.samples = device, samples
         self.seconds = 0.0
-        """Spent in capturing."""
+        """The seconds spent in capturing."""
         self.captured = 0
         self._graphs: OrderedDict[Hashable, Graph] = OrderedDict()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -93,7 +94,7 @@ class Replays:
         """The graph of that key, made where there is none."""
         if key not in self._graphs:
             self._graphs[key] = Graph(self, body(), size, count)
-            if len(self._graphs) > MOST:
+            if len(self._graphs) > KEPT_GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
         return self._graphs[key]
@@ -118,7 +119,7 @@ class Replays:
         """
         if self._fault is not None:
             raise self._fault
-        indices = phase.on(self.device)
+        indices = indices_on(phase, self.device)
         measured = torch.empty(count, 2, dtype=torch.float64, device=self.device)
         k = 0
         try:

@@ -91,7 +91,7 @@ class Engine:
         problem, n, x = self.problem, self.problem.n, self.x
         self.number += 1
         self.exact = self.size == n
-        chosen = Phase("anchor", self.number, 1, self.size, n, self.seed).indices.numpy()
+        chosen = Phase("anchor", self.number, 1, self.size, n, self.seed).indices
         part = problem if self.exact else problem.subset(chosen)
         found = part.anchor(x)
         self.passes += self.size / n
@@ -102,7 +102,7 @@ class Engine:
 
     def inner(self, plan: Plan, length: int, step: float) -> None:
         rule = self.method.weights[plan.regime].at(self.epoch)
-        if self.method.leap and self.seen:
+        if self.method.anchor_step and self.seen:
             self.descend(self.mean, step)
         if all(w.now == w.anchor == 0 for w in rule.choices):
             for _ in range(length):
@@ -152,7 +152,7 @@ class Engine:
             return np.concatenate(lines)[:length]
         blocks = n // b if self.method.table else 0
         phase = Phase("inner", self.number, length, length * b, n, self.seed, (), blocks)
-        rows = phase.indices.numpy().astype(np.uint32).reshape(-1, b)
+        rows = phase.indices.astype(np.uint32).reshape(-1, b)
         return rows[[phase.block(k) for k in range(length)]] if blocks else rows
 
     def descend(self, v: Array, step: float) -> None:

@@ -257,7 +257,12 @@ def solve(
 
 def check_method(method: Method) -> None:
     rules = list(method.weights.values())
-    if rules != [Constant(Weights(1, -1, 1))] or method.moves != "epoch" or method.drawn != "epoch" or method.leap:
+    if (
+        rules != [Constant(Weights(1, -1, 1))]
+        or method.moves != "epoch"
+        or method.drawn != "epoch"
+        or method.anchor_step
+    ):
         raise ValueError(
             f"method {method.name!r}: this solver is for SVRG's weights (1, −1, 1) and an anchor for every epoch; "
             "run others with vcsg.linear.run"

@@ -210,7 +210,8 @@ def spider(b: int | None = None) -> Method:
         b: the mini-batch size; None is √n.
     """
     schedule = PowerLaw(Given(), _optional_size("b", b), beta=0.5, alpha=0)
-    return Method("spider", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", gamma=1 / 2, moves="step", leap=True)
+    rules = {"": Constant(SVRG_WEIGHTS)}
+    return Method("spider", rules, schedule, "fixed", gamma=1 / 2, moves="step", anchor_step=True)
 
 
 @register
@@ -223,7 +224,8 @@ def page(b: int | None = None) -> Method:
         b: the mini-batch size; None is √n.
     """
     schedule = PowerLaw(Given(), _optional_size("b", b), beta=0.5, alpha=0)
-    return Method("page", {"": Constant(SVRG_WEIGHTS)}, schedule, "geometric", gamma=1 / 2, moves="step", leap=True)
+    rules = {"": Constant(SVRG_WEIGHTS)}
+    return Method("page", rules, schedule, "geometric", gamma=1 / 2, moves="step", anchor_step=True)
 
 
 @register
@@ -240,7 +242,7 @@ def storm(a: float = 0.3, b: int | None = None) -> Method:
     keep = 1 - _fraction("a", a)
     schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
     weights = Constant(Weights(1, -keep, keep))
-    return Method("storm", {"": weights}, schedule, "fixed", moves="step", drawn="once", leap=True)
+    return Method("storm", {"": weights}, schedule, "fixed", moves="step", drawn="once", anchor_step=True)
 
 
 @register
@@ -270,8 +272,8 @@ def saga(b: int = 1, memory: int = 2**30) -> Method:
         memory: the most bytes the table may take.
     """
     schedule = PowerLaw(Given(), _size("b", b), alpha=0)
-    table = _size("memory", memory)
-    return Method("saga", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", drawn="once", table=table)
+    limit = _size("memory", memory)
+    return Method("saga", {"": Constant(SVRG_WEIGHTS)}, schedule, "fixed", drawn="once", table=True, table_limit=limit)
 
 
 @register
@@ -282,7 +284,7 @@ def snvrg() -> Method:
     (`NestedLoops`), capped at n; η = 1/(6L).
     """
     rules = {"": Constant(SVRG_WEIGHTS)}
-    return Method("snvrg", rules, NestedLoops(), "fixed", gamma=1 / 6, moves="nested", leap=True)
+    return Method("snvrg", rules, NestedLoops(), "fixed", gamma=1 / 6, moves="nested", anchor_step=True)
 
 
 def _size(name: str, size: int) -> int:

@@ -1,21 +1,32 @@
-"""What a method is: data that every executor reads the same way."""
+"""What a method is: data that the course reads and every executor runs the same way."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from vcsg.method.schedules import Schedule
-from vcsg.method.weights import Rule, Weights
+from vcsg.method.weights import Constant, Rule, Weights, is_standard
 
 Length = Literal["geometric", "fixed"]
 """N_j ~ Geom with mean B/b on {0, 1, 2, …}, or N_j = ⌈B/b⌉."""
+Moves = Literal["epoch", "step", "nested"]
+"""When the anchor moves: with each epoch, with every step (y ← x, m ← v), or level by level as the plan says."""
+Drawn = Literal["epoch", "once"]
+"""When an anchor is drawn: for each epoch, or once, at the start."""
+
+TABLE_WEIGHTS = Weights(1, -1, 1)
+"""The weights of the one estimator that has a table (SAGA)."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """weights (by regime) × schedule × length of the inner loop; the step size is lr · (γ/L) · plan.factor."""
+    """weights (by regime) × schedule × length of the inner loop; the step size is lr · (γ/L) · plan.factor.
+
+    A combination that no executor could run as it stands is refused when the method is made.
+    """
 
     name: str
     weights: Mapping[str, Rule]
@@ -23,14 +34,19 @@ class Method:
     schedule: Schedule
     length: Length
     gamma: float = 1 / 3
-    moves: Literal["epoch", "step", "nested"] = "epoch"
-    """When the anchor moves: with each epoch, with every step (y ← x, m ← v), or level by level as the plan says."""
-    drawn: Literal["epoch", "once"] = "epoch"
-    """When an anchor is drawn: for each epoch, or once, at the start."""
-    leap: bool = False
+    moves: Moves = "epoch"
+    drawn: Drawn = "epoch"
+    anchor_step: bool = False
     """Whether the anchor's own gradient is a step, x ← x − ηm, before the inner loop."""
-    table: int = 0
-    """The most bytes that a table of gradients in place of y may take; 0 for no table."""
+    table: bool = False
+    """Whether a table of the last gradient of every block of samples stands in place of ∇f_I(y) (SAGA)."""
+    table_limit: int = 2**30
+    """The most bytes that the table may take."""
+
+    def __post_init__(self) -> None:
+        self._check_values()
+        self._check_rules()
+        self._check_combination()
 
     @property
     def choices(self) -> tuple[Weights, ...]:
@@ -53,3 +69,56 @@ class Method:
             for regime, rule in self.weights.items()
         ]
         return f"{self.name:<14} {'; '.join(rules)}"
+
+    # --- what cannot be run is refused here, before any work
+
+    def _check_values(self) -> None:
+        for field, value, kind in (
+            ("length", self.length, Length),
+            ("moves", self.moves, Moves),
+            ("drawn", self.drawn, Drawn),
+        ):
+            if value not in get_args(kind):
+                raise ValueError(self._fault(field, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
+        if not 0 < self.gamma < math.inf:
+            raise ValueError(self._fault("gamma", self.gamma, "give a finite number above 0"))
+        for field, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
+            if not isinstance(flag, bool):
+                raise ValueError(self._fault(field, flag, "give True or False"))
+
+    def _check_rules(self) -> None:
+        if not self.weights:
+            raise ValueError(self._fault("weights", self.weights, 'give a rule, as {"": Constant(Weights(1, -1, 1))}'))
+        for regime, rule in self.weights.items():
+            own = f"weights[{regime!r}]"
+            if not hasattr(rule, "choices") or not hasattr(rule, "at"):
+                raise TypeError(self._fault(own, rule, "give a rule such as Constant(Weights(1, -1, 1))"))
+            if not rule.choices or not all(math.isfinite(w) for triple in rule.choices for w in triple):
+                raise ValueError(self._fault(f"{own}.choices", rule.choices, "give triples of finite weights"))
+            first = rule.at(1)
+            if not is_standard(first) and not hasattr(first, "combine"):
+                remedy = "give Constant or Tested weights, or a rule with a method combine"
+                raise TypeError(self._fault(f"{own}.at(1)", first, remedy))
+        missing = [regime for regime in getattr(self.schedule, "regimes", ("",)) if regime not in self.weights]
+        if missing:
+            raise ValueError(
+                f"method {self.name!r}: the schedule names the regime {missing[0]!r}, for which there are no weights, "
+                f"only for {', '.join(map(repr, self.weights))}: add a rule for it, or declare the schedule's `regimes`"
+            )
+
+    def _check_combination(self) -> None:
+        others = [rule for rule in self.weights.values() if rule != Constant(TABLE_WEIGHTS)]
+        if self.table and (others or self.moves != "epoch" or self.anchor_step):
+            raise ValueError(
+                f"method {self.name!r}: a table needs the weights {TABLE_WEIGHTS}, moves='epoch' and anchor_step=False"
+            )
+        if self.moves == "nested" and self.drawn != "epoch":
+            raise ValueError(self._fault("drawn", self.drawn, "nested anchors need drawn='epoch'"))
+        if (self.moves != "epoch" or self.anchor_step) and not self.anchored(1):
+            raise ValueError(
+                f"method {self.name!r}: moves={self.moves!r} and anchor_step={self.anchor_step} speak of an anchor, "
+                "and no weight of y or m is other than 0: leave them out, or give weights that use the anchor"
+            )
+
+    def _fault(self, field: str, value: object, remedy: str) -> str:
+        return f"method {self.name!r}: {field} = {value!r}: {remedy}"

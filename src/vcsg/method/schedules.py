@@ -46,6 +46,8 @@ class Plan:
 
 
 class Schedule(Protocol):
+    """Plans every epoch. One that names regimes in its plans lists them in an attribute `regimes`."""
+
     def first(self, n: int) -> int:
         """The size of the first anchor; raises ValueError if the schedule's sizes do not fit n."""
         ...
@@ -167,6 +169,11 @@ class VarianceControlled:
     B_min: int = 32
     b_min: int = 1
     first_epoch: bool = True
+
+    @property
+    def regimes(self) -> tuple[str, ...]:
+        """The regimes that plans can name."""
+        return ("start", "first", "second") if self.first_epoch else ("first", "second")
 
     def first(self, n: int) -> int:
         fitting("b_min", self.b_min, n)

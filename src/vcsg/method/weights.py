@@ -5,19 +5,14 @@
 x is the current point, y the anchor point, m the anchor's mean gradient and I a mini-batch, the same at x and y.
 A method's estimator is a `Rule`: `Constant` weights, `Tested` weights that depend on the two mini-batch gradients of
 the step (l.300 of the paper), or `Fading` ones that change with the epoch. SVRG is `Constant(Weights(1, -1, 1))`,
-SGD `Constant(Weights(1, 0, 0))`.
+SGD `Constant(Weights(1, 0, 0))`. Rules are data; `vcsg.run.estimator` forms v from tensors by them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-
-import torch
-from torch import Tensor
-
-from vcsg.run.vectors import Tensors, add, add_to, dot, lerp, norm2, norms, scale
 
 
 class Weights(NamedTuple):
@@ -52,7 +47,11 @@ def biased(lam: float) -> Weights:
 
 
 class Rule(Protocol):
-    """Chooses the weights of one inner step and forms v."""
+    """Chooses the weights of one inner step.
+
+    A rule of another kind than those below forms v by itself, with a method `combine(now, anchor, mean)` that leaves v
+    in `now`; see `vcsg.run.estimator`.
+    """
 
     @property
     def choices(self) -> tuple[Weights, ...]:
@@ -61,13 +60,6 @@ class Rule(Protocol):
 
     def at(self, epoch: int) -> Rule:
         """The rule of epoch j; most are the same in all."""
-        ...
-
-    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
-        """now ← a·now + b·anchor + c·mean, in place; empty `anchor` or `mean` where their weight is 0.
-
-        `anchor` is used up.
-        """
         ...
 
 
@@ -84,40 +76,13 @@ class Constant:
     def at(self, epoch: int) -> Constant:
         return self
 
-    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
-        a, b, c = self.weights
-        if b and c and 0 < a < 1 and a + c == 1:
-            # (1 − c)·now + c·(mean + b/c·anchor) takes one pass less, and all rules of VCSG are of this form.
-            add_to(anchor, mean, b / c)
-            lerp(now, anchor, c)
-            return
-        if a != 1:
-            scale(now, a)
-        if b:
-            add(now, anchor, b)
-        if c:
-            add(now, mean, c)
 
-
-def _norm(now: Tensors, anchor: Tensors, lam: float) -> Tensor:
-    """‖∇f_I(x)‖ < ‖∇f_I(y)‖: the reading of l.300 that makes it a statement about two numbers."""
-    return torch.lt(*norms(now, anchor))
-
-
-def _lemma(now: Tensors, anchor: Tensors, lam: float) -> Tensor:
-    """‖∇f_I(y)‖² ≥ 2(1−λ)⟨∇f_I(x), ∇f_I(y)⟩: when ‖(1−λ)x − λy‖ ≤ (1−λ)‖x − y‖ really holds, for λ < ½."""
-    return norm2(anchor) >= 2 * (1 - lam) * dot(now, anchor)
-
-
-def _elementwise(now: Tensors, anchor: Tensors, lam: float) -> Iterator[Tensor]:
-    """∇f_I(x) < ∇f_I(y) coordinate by coordinate: l.300 to the letter."""
-    return (x < y for x, y in zip(now, anchor, strict=True))
-
-
-Test = Callable[[Tensors, Tensors, float], Tensor | Iterator[Tensor]]
-"""(∇f_I(x), ∇f_I(y), λ) → one truth value for the whole vector, or one per coordinate, tensor by tensor."""
-
-TESTS: Mapping[str, Test] = {"norm": _norm, "lemma": _lemma, "elementwise": _elementwise}
+TESTS: Mapping[str, str] = {
+    "norm": "‖∇f_I(x)‖ < ‖∇f_I(y)‖: the reading of l.300 that makes it a statement about two numbers",
+    "lemma": "‖∇f_I(y)‖² ≥ 2(1−λ)⟨∇f_I(x), ∇f_I(y)⟩: when ‖(1−λ)x − λy‖ ≤ (1−λ)‖x − y‖ really holds, for λ < ½",
+    "elementwise": "∇f_I(x) < ∇f_I(y) coordinate by coordinate: l.300 to the letter",
+}
+"""The tests of the two mini-batch gradients of a step, by name; λ is the weight of the mean where the test holds."""
 
 
 @dataclass(frozen=True)
@@ -128,34 +93,16 @@ class Tested:
     passed: Weights
     failed: Weights
 
+    def __post_init__(self) -> None:
+        if self.test not in TESTS:
+            raise ValueError(f"test = {self.test!r}: choose one of {', '.join(TESTS)}")
+
     @property
     def choices(self) -> tuple[Weights, ...]:
         return (self.passed, self.failed)
 
     def at(self, epoch: int) -> Tested:
         return self
-
-    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
-        outcome = TESTS[self.test](now, anchor, self.passed.mean)
-        if isinstance(outcome, Tensor):
-            Constant(self.passed if outcome else self.failed).combine(now, anchor, mean)
-            return
-        now, anchor, mean = _pieces(now), _pieces(anchor), _pieces(mean)
-        outcome = TESTS[self.test](now, anchor, self.passed.mean)
-        for x, y, m, holds in zip(now, anchor, mean, outcome, strict=True):
-            otherwise = x.clone()
-            Constant(self.failed).combine([otherwise], [y.clone()], [m])
-            Constant(self.passed).combine([x], [y], [m])
-            x.copy_(torch.where(holds, x, otherwise))
-
-
-def _pieces(vector: Tensors, size: int = 2**13) -> list[Tensor]:
-    """Views of some rows of the tensors at a time, about `size` numbers each, so that temporaries are small."""
-    pieces: list[Tensor] = []
-    for t in vector:
-        row = t.numel() // max(1, len(t)) if t.dim() else 0
-        pieces += torch.split(t, max(1, size // max(1, row))) if t.dim() else [t]
-    return pieces
 
 
 @dataclass(frozen=True)
@@ -173,5 +120,7 @@ class Fading:
         alpha = self.alpha * max(0.0, 1 - (epoch - 1) / self.epochs)
         return Constant(Weights(1, -alpha, alpha))
 
-    def combine(self, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
-        self.at(1).combine(now, anchor, mean)
+
+def is_standard(rule: Rule) -> bool:
+    """Whether v follows from the rule's data alone, so that every executor can form it; a subclass may do otherwise."""
+    return type(rule) is Constant or type(rule) is Tested

@@ -1,7 +1,4 @@
-"""The tensors of a run, and how a closure is evaluated at the current point x or at the anchor y.
-
-The optimizer decides, this executes, one evaluation after the other.
-"""
+"""The tensors of a run: x, the points and gradients kept beside it, and how a closure is evaluated at any of them."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from vcsg.run.sampling import Randomness
-from vcsg.run.vectors import HALF, add, all_finite, copy_to
+from vcsg.run.randomness import Randomness
+from vcsg.run.vectors import HALF, add, all_finite, copy_to, norm, scale
 
 Closure = Callable[[], Any]
 
 
-class Eager:
+class Point:
     """x is in the parameters themselves; all else is in the optimizer's state, by name.
 
     "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"); "output" is the
@@ -29,8 +26,8 @@ class Eager:
     float32. `buffers` change by evaluations at x in inner steps alone.
     """
 
-    def __init__(self, optimizer: Optimizer, buffers: Iterable[Tensor] = ()) -> None:
-        self.buffers = list(buffers)
+    def __init__(self, optimizer: Optimizer, buffers: Iterable[Tensor] = (), clip_norm: float | None = None) -> None:
+        self.buffers, self._clip_norm = list(buffers), clip_norm
         self.attach(optimizer)
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -43,7 +40,7 @@ class Eager:
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"buffers": self.buffers}
+        return {"buffers": self.buffers, "_clip_norm": self._clip_norm}
 
     @property
     def _optimizer(self) -> Optimizer:
@@ -52,13 +49,24 @@ class Eager:
         return optimizer
 
     @property
-    def gone(self) -> bool:
+    def optimizer_deleted(self) -> bool:
         """Whether the optimizer is no more: what still runs is the clean-up of its loop."""
         return self._owner() is None
 
     @property
     def groups(self) -> list[dict[str, Any]]:
         return self._optimizer.param_groups
+
+    @property
+    def lr(self) -> float:
+        """The `lr` of the first parameter group."""
+        return float(self.groups[0]["lr"])
+
+    @property
+    def sign(self) -> int:
+        """1 to minimise, −1 to maximise, 0 where the groups differ."""
+        signs = {-1 if group["maximize"] else 1 for group in self.groups}
+        return signs.pop() if len(signs) == 1 else 0
 
     @property
     def all_params(self) -> list[Tensor]:
@@ -162,41 +170,53 @@ class Eager:
             start += len(params)
         return gradient
 
-    def evaluate_aside(self, closure: Closure, seed: int, name: str = "") -> tuple[Any, list[Tensor]]:
-        """The same without a trace in the buffers, and at y where a name is given."""
-        with self.aside(name, [b.clone() for b in self.buffers]):
+    def evaluate_at(self, closure: Closure, seed: int, name: str = "") -> tuple[Any, list[Tensor]]:
+        """The same at the point of that name, or at x, without a trace in the buffers."""
+        with self.pointed_at(name, [b.clone() for b in self.buffers]):
             return self.evaluate(closure, seed)
 
     @contextmanager
-    def aside(self, name: str, buffers: list[Tensor]) -> Iterator[None]:
-        """For the while, every parameter points at its tensor of that name, if one is given, and buffers at these."""
+    def pointed_at(self, name: str, buffers: list[Tensor]) -> Iterator[None]:
+        """A context in which parameters point at their tensors of that name, if one is given, and buffers at these."""
         params = self.params if name else []
-        here, there = [p.data for p in params], [b.data for b in self.buffers]
+        own, own_buffers = [p.data for p in params], [b.data for b in self.buffers]
         try:
             _point(params, self.vector(name) if name else [])
             _point(self.buffers, buffers)
             yield
         finally:
-            _point(params, here)
-            _point(self.buffers, there)
+            _point(params, own)
+            _point(self.buffers, own_buffers)
 
-    def descend(self, v: list[Tensor], step_size: Callable[[dict[str, Any]], float]) -> None:
-        """x ← x − ηv, with the step size of each parameter group."""
+    def descend(self, v: list[Tensor], step_size: Callable[[float], float]) -> None:
+        """x ← x − ηv, with η = step_size(lr) of each parameter group; v is clipped first where that is asked for."""
+        if self._clip_norm is not None:
+            length = norm(v).item()
+            if length > self._clip_norm:
+                scale(v, self._clip_norm / length)
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
-                add(params, v[start : start + len(params)], -step_size(group))
+                add(params, v[start : start + len(params)], -step_size(float(group["lr"])))
             start += len(params)
 
-    def show(self, v: list[Tensor]) -> None:
+    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
+        """x ← x − η·weight·m, for which no gradient is evaluated."""
+        self.descend([weight * m for m in self.vector("mean")], step_size)
+
+    def step_sizes(self, step_size: Callable[[float], float]) -> list[float]:
+        """η of every parameter that moves."""
+        return [step_size(float(group["lr"])) for group in self.groups for p in group["params"] if p.requires_grad]
+
+    def show_direction(self, v: list[Tensor]) -> None:
         """Let `p.grad` hold v."""
         for p, direction in zip(self.params, v, strict=True):
             p.grad = direction if direction.dtype == p.dtype else direction.to(p.dtype)
 
 
 def _wide(p: Tensor) -> torch.dtype:
-    """In which a gradient of p is kept: sums of many terms need more than half precision."""
+    """The dtype in which a gradient of p is kept: sums of many terms need more than half precision."""
     return torch.float32 if p.dtype in HALF else p.dtype
 
 

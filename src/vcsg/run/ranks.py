@@ -32,6 +32,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from vcsg.method.weights import Constant, Rule, Weights
+from vcsg.run.estimator import combine, weigh
 from vcsg.run.point import Closure
 from vcsg.run.sampling import Share
 from vcsg.run.variance import AnchorSum
@@ -47,7 +48,7 @@ Watched = list[tuple[Tensor, Tensor]]
 """Buffers, each with a copy of what it was."""
 
 
-class Alone:
+class OneRank:
     """The only rank: nothing is exchanged."""
 
     met = True
@@ -93,7 +94,7 @@ class Alone:
         buffers: Watched,
     ) -> tuple[float, ...]:
         """now ← v from the gradients of this rank's part of the mini-batch; returns the losses of all of it."""
-        rule.combine(now, anchor, mean)
+        combine(rule, now, anchor, mean)
         return losses
 
     def merge(self, own: AnchorSum, mean: Tensors, samples: int) -> tuple[AnchorSum, float]:
@@ -105,7 +106,7 @@ class Alone:
         return [numbers]
 
 
-class Team(Alone):
+class Ranks(OneRank):
     """One of several ranks of a process group."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, least: int = 1) -> None:
@@ -117,13 +118,13 @@ class Team(Alone):
         self._device = torch.device("cpu")
         self._exchanges = 0
 
-    def __deepcopy__(self, _: Any) -> Team:
-        return Team(self._group, self.share.least)
+    def __deepcopy__(self, _: Any) -> Ranks:
+        return Ranks(self._group, self.share.least)
 
     def __reduce__(self) -> Any:
         if self._held is not None:
             raise TypeError("an optimizer with a group= of its own cannot be pickled: save its state_dict() instead")
-        return team, (None, self.share.least)
+        return ranks_of, (None, self.share.least)
 
     @property
     def _group(self) -> dist.ProcessGroup | None:
@@ -196,16 +197,16 @@ class Team(Alone):
         losses: tuple[float, ...],
         buffers: Watched,
     ) -> tuple[float, ...]:
-        if not isinstance(rule, Constant):
+        if type(rule) is not Constant:
             # Not both gradients but one and their difference: where they are equal, at the first step after an anchor,
             # sums in different orders would not be, and a test of the two would be a toss.
             add_to(anchor, now, -1)
             reduced = self._sum([*now, *anchor], weight, losses, buffers)
             add_to(anchor, now, -1)
-            rule.combine(now, anchor, mean)
+            combine(rule, now, anchor, mean)
             return reduced
         a, b, c = rule.weights
-        Constant(Weights(a, b, 0)).combine(now, anchor, [])
+        weigh(Weights(a, b, 0), now, anchor, [])
         reduced = self._sum(now, weight, losses, buffers)
         if c:
             add(now, mean, c)
@@ -319,12 +320,12 @@ class Team(Alone):
         return found[0] if found else None
 
 
-def team(group: dist.ProcessGroup | None, least: int = 1) -> Alone:
+def ranks_of(group: dist.ProcessGroup | None, least: int = 1) -> OneRank:
     """The ranks that a new optimizer works with: those of the group, or of the default one where there is any."""
     if not dist.is_available() or not dist.is_initialized():
         if group is not None:
             raise ValueError("group= was given but torch.distributed is not initialised: call init_process_group first")
-        return Alone(least)
+        return OneRank(least)
     if dist.get_rank(group) < 0:
         raise ValueError(f"rank {dist.get_rank()} is not in group=: make the optimizer on the ranks of the group alone")
-    return Team(group, least) if dist.get_world_size(group) > 1 else Alone(least)
+    return Ranks(group, least) if dist.get_world_size(group) > 1 else OneRank(least)

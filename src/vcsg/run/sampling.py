@@ -8,17 +8,13 @@ nothing depends on how far a loader has read ahead, and no generator has to be s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 Kind = Literal["anchor", "smoothness", "inner"]
 Indices = npt.NDArray[np.int64]
@@ -95,23 +91,16 @@ class Phase:
         return k if self.kind == "anchor" else int(self._blocks[k])
 
     @cached_property
-    def indices(self) -> Tensor:
-        """The samples of all batches, one after the other, on the CPU."""
+    def indices(self) -> Indices:
+        """The samples of all batches, one after the other."""
         # Blocks are the same in every phase: their number is that of no phase.
         rng = stream(self.seed, "samples", 0 if self.blocks else self.number)
         if self.blocks or self.kind == "anchor":
-            return torch.from_numpy(draw_batch(rng, self.n, self.n if self.blocks else self.total))
+            return draw_batch(rng, self.n, self.n if self.blocks else self.total)
         if self.sizes:
-            return torch.from_numpy(np.concatenate([draw_batch(rng, self.n, size) for size in self.sizes]))
+            return np.concatenate([draw_batch(rng, self.n, size) for size in self.sizes])
         rows = draw_minibatches(rng, self.n, self.count, self.total // self.count)
-        return torch.from_numpy(rows.reshape(-1))
-
-    def on(self, device: torch.device) -> Tensor:
-        """`indices` on a device, uploaded once."""
-        placed: dict[torch.device, Tensor] = self.__dict__.setdefault("_placed", {})
-        if device not in placed:
-            placed[device] = self.indices.to(device)
-        return placed[device]
+        return rows.reshape(-1)
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -201,115 +190,3 @@ class Share:
         if phase.kind == "inner" or self.rank >= self.width(phase, position):
             return position
         return position + self.rank
-
-
-class Randomness:
-    """torch's CPU generator and those of the `tensors`' CUDA devices: seeded at will in a context, then put back."""
-
-    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
-        indices = {t.device.index for t in tensors if t.is_cuda}
-        self._generators = [torch.default_generator, *(torch.cuda.default_generators[i] for i in indices)]
-
-    def seed(self, seed: int) -> None:
-        """Evaluating twice under one seed gives dropout the same mask twice."""
-        for generator in self._generators:
-            generator.manual_seed(seed)
-
-    def __enter__(self) -> None:
-        self._states = [g.get_state() for g in self._generators]
-
-    def __exit__(self, *_: object) -> None:
-        for generator, state in zip(self._generators, self._states, strict=True):
-            generator.set_state(state)
-
-
-@contextmanager
-def seeded(seed: int, tensors: Iterable[Tensor] = ()) -> Iterator[None]:
-    """A context with the generators of `Randomness` at `seed`."""
-    randomness = Randomness(tensors)
-    with randomness:
-        randomness.seed(seed)
-        yield
-
-
-class PhaseSampler(Sampler[list[int]]):
-    """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
-
-    def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
-        self._remaining = remaining
-
-    @property
-    def share(self) -> Share:
-        return self._remaining()[0]
-
-    def __iter__(self) -> Iterator[list[int]]:
-        share, phase, position = self._remaining()
-        for part in share.parts(phase, position):
-            yield phase.indices[part].tolist()
-
-    def __len__(self) -> int:
-        share, phase, position = self._remaining()
-        return share.steps(phase, position)
-
-
-Feed = Callable[[Phase, int], Iterator[Any]]
-"""(phase, position) → the batches of data from that position of the phase on."""
-
-
-def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
-    """How to read phases from `data`: a DataLoader on `sampler`, a tensor, or a tuple or list of tensors."""
-    if isinstance(data, DataLoader):
-        return _loader_feed(data, n, sampler)
-    tensors = [data] if isinstance(data, Tensor) else data
-    if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
-        return _tensor_feed(data, n, sampler.share)
-    raise TypeError(
-        f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
-        "or a tuple of tensors with the samples along the first axis"
-    )
-
-
-def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:
-    tensors = [data] if isinstance(data, Tensor) else list(data)
-    for i, tensor in enumerate(tensors):
-        rows = len(tensor) if tensor.dim() else 0
-        if rows != n:
-            raise ValueError(
-                f"tensor {i} of the data holds {rows} samples, the optimizer was made for n = {n}: "
-                "make the optimizer with n=len(data), the samples along the first axis"
-            )
-
-    def batches(phase: Phase, position: int) -> Iterator[Any]:
-        for part in share.parts(phase, position):
-            batch = tuple(t.index_select(0, phase.on(t.device)[part]) for t in tensors)
-            yield batch[0] if isinstance(data, Tensor) else batch
-            del batch
-
-    return batches
-
-
-def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed:
-    if isinstance(loader.dataset, IterableDataset):
-        raise TypeError(
-            "the DataLoader reads an IterableDataset: a finite-sum method must fetch samples by index; "
-            "give a dataset with __getitem__ and __len__"
-        )
-    if loader.batch_sampler is not sampler:
-        raise ValueError(
-            "the DataLoader does not draw from this optimizer: "
-            "make it with DataLoader(dataset, batch_sampler=optimizer.sampler)"
-        )
-    size = len(loader.dataset)  # type: ignore[arg-type]
-    if size != n:
-        raise ValueError(
-            f"the dataset holds {size} samples, the optimizer was made for n = {n}: "
-            "make the optimizer with n=len(dataset)"
-        )
-
-    def batches(phase: Phase, position: int) -> Iterator[Any]:
-        # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.
-        with seeded(phase.seeds[-1]):
-            iterator = iter(loader)
-        yield from iterator
-
-    return batches

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
-from vcsg.run.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
-from vcsg.run.state import Record
+from vcsg.run.feeding import PhaseSampler, feed
+from vcsg.run.randomness import seeded
+from vcsg.run.record import Record
+from vcsg.run.sampling import Indices, Phase, Share, draw_batch, stream
 from vcsg.run.vectors import all_finite
 
 Params = Iterable[Tensor]
@@ -31,8 +33,8 @@ class Pass(Phase):
     """All n samples once, in random order."""
 
     @cached_property
-    def indices(self) -> Tensor:
-        return torch.from_numpy(draw_batch(stream(self.seed, "samples", self.number), self.n, self.n))
+    def indices(self) -> Indices:
+        return draw_batch(stream(self.seed, "samples", self.number), self.n, self.n)
 
 
 class Baseline:

@@ -11,7 +11,7 @@ from torch import nn
 from vcsg.method import registry
 from vcsg.names import nearest
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 from vcsg.study.baselines import BASELINES
 from vcsg.training.stepper import Stepper
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vcsg.files import append, synced_size, write_text
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 from vcsg.training.checkpoints import Damaged
 
 FORMAT = 1

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from vcsg import workloads
 from vcsg.files import locked, replacing, sweep
-from vcsg.run.sampling import seeded
-from vcsg.run.state import Diverged, Record
+from vcsg.run.randomness import seeded
+from vcsg.run.record import Record
+from vcsg.run.watch import Diverged
 from vcsg.study import methods, ranks
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget

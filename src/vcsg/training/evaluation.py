@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcsg.run.sampling import seeded
+from vcsg.run.randomness import seeded
 from vcsg.training.sources import Source
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 from vcsg.training import numerics
 from vcsg.training.clock import Clock
 from vcsg.training.engine import Engine, check_engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 from vcsg.training.clock import Clock
 from vcsg.training.engine import MOST, Engine
 from vcsg.training.interrupt import Wish

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from vcsg.run.state import Record
+from vcsg.run.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

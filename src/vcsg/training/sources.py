@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from vcsg.gpu.graphs import Samples
-from vcsg.run.sampling import PhaseSampler
+from vcsg.run.feeding import PhaseSampler
 from vcsg.training.task import Task, pair
 
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from vcsg.gpu.graphs import Samples
-from vcsg.run.sampling import Phase, PhaseSampler
-from vcsg.run.state import Record
+from vcsg.run.feeding import PhaseSampler
+from vcsg.run.record import Record
+from vcsg.run.sampling import Phase
 
 
 class Stepper(Protocol):

@@ -1,0 +1,197 @@
+"""The executor that calls a closure: one batch of data, one step, on any device and on any number of ranks."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+from torch import Tensor
+
+from vcsg.run import power_iteration
+from vcsg.run.course import Course
+from vcsg.run.point import Closure, Point
+from vcsg.run.ranks import OneRank
+from vcsg.run.state import CourseState
+from vcsg.run.vectors import add, all_finite, copy_to, norm, norm2
+
+
+class ClosureExecutor:
+    """Does the work of one batch of the current phase at each call of `step`, and reports it to the course."""
+
+    def __init__(self, course: Course, point: Point, ranks: OneRank) -> None:
+        self.course, self.point, self.ranks = course, point, ranks
+        if point.buffers and course.options.exact:
+            raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
+        self.check_table()
+
+    def check_table(self) -> None:
+        """Refuse a table of gradients that does not fit its limit, or that several ranks would share."""
+        self.point.refresh()
+        method, blocks = self.course.method, self.course.blocks
+        if not method.table:
+            return
+        if self.ranks.share.ranks > 1:
+            raise ValueError(
+                f"{method.name} keeps a table of gradients, which {self.ranks.share.ranks} ranks would have to "
+                "fill for each other: choose svrg, which keeps one gradient, or give a group of one rank"
+            )
+        numbers = sum(p.numel() for p in self.point.params)
+        needed = blocks * sum(p.numel() * p.element_size() for p in self.point.params)
+        if needed > method.table_limit:
+            fitting = math.ceil(self.course.n * needed / blocks / method.table_limit)
+            raise ValueError(
+                f"{method.name} would keep {blocks:,} gradients of {numbers:,} numbers, {needed:,} bytes; "
+                f"the limit is {method.table_limit:,}. Take blocks of b={fitting:,} samples or more, raise memory=, or "
+                "choose svrg, which keeps one gradient"
+            )
+
+    def step(self, closure: Closure) -> Any:
+        """Do the work of one batch; returns the loss of the closure, in an inner step that at x."""
+        self.point.refresh()
+        if not self.ranks.met:
+            self._meet()
+        closure = self.ranks.prepared(closure)
+        try:
+            with self.point.randomness:
+                match self.course.state.phase.kind:
+                    case "anchor":
+                        return self._anchor_step(closure)
+                    case "smoothness":
+                        return self._smoothness_step(closure)
+                    case "inner":
+                        return self._inner_step(closure)
+        except BaseException as error:
+            self.ranks.tell(error)
+            raise
+
+    def _meet(self) -> None:
+        """Before the first exchange: all ranks must have been made alike; a new run begins at the point of rank 0."""
+        course, state, point = self.course, self.course.state, self.point
+        options = repr((course.method, course.n, course.options, course.seed, state.unit, point.outline()))
+        facts = {
+            "method, n, seed and options (a checksum)": float(zlib.crc32(options.encode())),
+            "steps taken": float(state.steps),
+            "gradients counted": float(state.ifo),
+            "‖x‖": norm(point.params).item() if state.steps else 0.0,
+        }
+        self.ranks.meet(facts, point.params[0].device)
+        if state.steps == 0:
+            self.ranks.begin([*point.all_params, *point.buffers])
+
+    def _anchor_step(self, closure: Closure) -> Any:
+        """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
+        course, state = self.course, self.course.state
+        loss, gradient = self.point.evaluate_at(closure, self._closure_seed())
+        own, weight = self.ranks.share.part(state.phase, state.position)
+        size = own.stop - own.start if weight else 0
+        deviation = self._absorb(size, float(loss), gradient) if size else 0.0
+        course.take_chunk(size, float(loss), deviation)
+        self.close_anchor()
+        return loss
+
+    def close_anchor(self) -> None:
+        """Where all chunks of an anchor are in, tell the course what they are together, on all ranks."""
+        if self.course.anchor_complete:
+            state = self.course.state
+            total, g_norm2 = self.ranks.merge(state.anchor_sum, self.point.vector("mean"), state.phase.total)
+            self.course.close_anchor(total, g_norm2)
+
+    def _absorb(self, size: int, loss: float, gradient: list[Tensor]) -> float:
+        """Take the gradient of a chunk into m, if it is finite; ‖g_k − m‖² from m before that. It is used up."""
+        course, state, before = self.course, self.course.state, self.course.state.anchor_sum.samples
+        if not math.isfinite(loss) or (state.position == 0 and not all_finite(gradient)):
+            return math.nan  # before anything is made for it
+        if course.method.table:
+            copy_to(self.point.table_row(state.phase.block(state.position), state.phase.blocks), gradient)
+        mean = self.point.vector("mean")
+        if before:
+            add(gradient, mean, -1)
+        deviation = norm2(gradient).item()
+        if math.isfinite(deviation):
+            if before:
+                add(mean, gradient, size / (before + size))
+            else:
+                copy_to(mean, gradient)
+        return deviation
+
+    def _smoothness_step(self, closure: Closure) -> Any:
+        """The curvature that one mini-batch sees at the starting point."""
+        state, losses = self.course.state, []
+
+        def gradient() -> list[Tensor]:
+            loss, found = self.point.evaluate_at(closure, self._closure_seed())
+            losses.append(loss)
+            return found
+
+        value = power_iteration.curvature(
+            gradient, self.point.params, self.point.vector("anchor"), self._closure_seed()
+        )
+        evaluated = len(losses) * state.phase.size(state.position)
+        found = self.ranks.collect([value, evaluated], self._weight())
+        self.course.take_curvatures([value for value, _ in found], round(sum(count for _, count in found)))
+        return losses[-1]
+
+    def _inner_step(self, closure: Closure) -> Any:
+        """x ← x − ηv with v = a·∇f_I(x) + b·∇f_I(y) + c·m."""
+        course, state, point = self.course, self.course.state, self.point
+        table = course.method.table
+        [(read, write)] = course.levels(1)
+        beside, at_anchor = self._at_anchor(closure, read) if course.compares else (0.0, [])
+        buffers = self.ranks.watched(point.buffers)
+        loss, v = point.evaluate(closure, self._closure_seed())
+        value = float(loss)
+        if not table:
+            mean = point.vector(f"mean{read or ''}") if state.depth >= 0 else []
+            weight, losses = self._weight(), (value, beside)
+            value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
+        if not course.allows(value, beside):
+            return loss
+        if table:
+            v = point.renew(at_anchor, v, course.samples() / course.n, state.phase.blocks)
+        if write:
+            point.store(f"anchor{write}")
+            copy_to(point.vector(f"mean{write}"), v)
+        point.descend(v, course.step_size)
+        point.show_direction(v)
+        course.take_steps([value], [beside])
+        return loss
+
+    def _at_anchor(self, closure: Closure, level: int) -> tuple[float, list[Tensor]]:
+        """The loss and the gradient at the anchor, or the gradient that a table has in its place."""
+        phase, position = self.course.state.phase, self.course.state.position
+        if self.course.method.table:
+            return 0.0, self.point.table_row(phase.block(position), phase.blocks)
+        loss, gradient = self.point.evaluate_at(closure, self._closure_seed(), f"anchor{level or ''}")
+        return float(loss), gradient
+
+    def settle(self) -> None:
+        """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        if self.point.optimizer_deleted:
+            return
+        self.point.refresh()
+        if self.course.state.good_epoch and not self.point.finite:
+            self.course.roll_back("the last step is not finite")
+
+    def load_output(self) -> None:
+        """x ← the point that the method returns."""
+        self.settle()
+        self.course.load_output()
+
+    def resume(self, state: CourseState) -> None:
+        """Go on from a loaded state."""
+        self.point.forget()
+        self.course.resume(state)
+        self.meet_again()
+
+    def meet_again(self) -> None:
+        """The state comes from elsewhere, perhaps from another number of ranks: see whether all have the same."""
+        self.course.share = self.ranks.share
+        self.ranks.met = self.ranks.share.ranks == 1
+
+    def _closure_seed(self) -> int:
+        return self.ranks.share.seed(self.course.state.phase, self.course.state.position)
+
+    def _weight(self) -> float:
+        """The weight of this rank's samples in the batch."""
+        return self.ranks.share.part(self.course.state.phase, self.course.state.position)[1]

@@ -1,0 +1,544 @@
+"""The course of a run: every decision of a method, and all discrete state. It knows no tensors.
+
+Each epoch j has an anchor phase (B samples in chunks at the current point: their mean gradient m, S* and ‖∇f‖²; the
+point does not move), once a smoothness phase (L, where it is not given), and an inner phase of N steps x ← x − ηv.
+What a phase is made of follows from the method's data alone.
+
+An executor does the work of a phase, one batch at a time or many, and reports numbers: `take_chunk`, `close_anchor`,
+`take_curvatures`, `take_steps`. The course counts, judges, goes back or on, and says what comes next: `state.phase` and
+`state.position`, `rule`, `levels`, `step_size`. What has to be done with the point as a whole (keep it, go back to it,
+step along m) it asks of the `Holder`. So every executor runs the same method, by construction.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from vcsg.method.definition import Method
+from vcsg.method.schedules import Facts, Plan
+from vcsg.method.weights import Rule
+from vcsg.run import smoothness
+from vcsg.run.record import Record
+from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
+from vcsg.run.state import CourseState
+from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
+from vcsg.run.watch import Diverged, Watch
+
+logger = logging.getLogger("vcsg")
+
+MAX_ROLLBACKS = 10
+"""How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
+
+
+@dataclass(frozen=True)
+class CourseOptions:
+    """The choices that are not the method's; a state is loaded only where they are the same."""
+
+    output: str = "last"
+    variance: str = "chunks"
+    chunk: int = 1024
+    clip_norm: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether S* is measured from single samples."""
+        return self.variance == "exact"
+
+
+class Holder(Protocol):
+    """Whoever holds the point x, and copies of it by name: "anchor" is the last good point, "output" the reservoir."""
+
+    @property
+    def lr(self) -> float:
+        """The `lr` of the first parameter group."""
+
+    @property
+    def sign(self) -> int:
+        """1 to minimise, −1 to maximise, 0 where parameter groups differ and the loss tells nothing."""
+
+    def store(self, name: str) -> None:
+        """Copy x to the point of that name."""
+
+    def restore(self, name: str) -> None:
+        """Copy the point of that name to x."""
+
+    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
+        """x ← x − η·weight·m, with η = step_size(lr) of each parameter group."""
+
+
+class Course:
+    """The course of a method on n samples: which phase comes next, of what sizes, and when to go back.
+
+    Args:
+        method: what to run.
+        n: the number of samples.
+        holder: holds the point.
+        share: this rank's part of the work, where there are several ranks.
+        options: the choices that are not the method's.
+        seed: of everything that is drawn.
+        L: the smoothness constant; None has it measured at the first anchor.
+        unit: the lr that stands for a factor of 1.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        n: int,
+        holder: Holder,
+        share: Share | None = None,
+        options: CourseOptions | None = None,
+        seed: int = 0,
+        L: float | None = None,
+        unit: float = 1.0,
+    ) -> None:
+        self.method, self.n, self.seed, self.budget = method, n, seed, math.inf
+        self.share, self.options = share or Share(), options or CourseOptions()
+        self._holder = holder
+        first = method.schedule.first(n)
+        phase = Phase("anchor", 0, 1, n, n, seed)
+        self.state = CourseState(phase, unit=unit, anchor_size=first, good_size=first, L=L)
+        self._begin_epoch()
+
+    # --- what comes next
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that chooses the weights in this epoch."""
+        return self.method.weights[self._plan.regime].at(self.state.epoch)
+
+    @property
+    def compares(self) -> bool:
+        """Whether an inner step needs the gradient at the anchor."""
+        return any(w.anchor for w in self.rule.choices)
+
+    @property
+    def anchor_complete(self) -> bool:
+        """Whether all chunks of the anchor are in, so that `close_anchor` is to be called."""
+        return self.state.phase.kind == "anchor" and self.state.position == self.state.phase.count
+
+    @property
+    def blocks(self) -> int:
+        """How many gradients the method's table holds; 0 without a table."""
+        if not self.method.table:
+            return 0
+        b = self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b
+        return max(1, self.n // self._least) if b < self._least else math.ceil(self.n / b)
+
+    def step_size(self, lr: float) -> float:
+        """η of a parameter group with this lr."""
+        assert self.state.L is not None
+        return lr * self.method.gamma / (self.state.L * self.state.unit) * self._plan.factor
+
+    def levels(self, count: int) -> list[tuple[int, int]]:
+        """Which (y, m) each of the next steps starts from, and which it moves to (x, v); 0, as drawn, stays."""
+        position, depth, plan = self.state.position, self.state.depth, self._plan
+        if self.method.moves == "epoch":
+            return [(0, 0)] * count
+        if self.method.moves == "step":
+            return [(depth, 1), *[(1, 1)] * (count - 1)][:count]
+        found = []
+        for level in plan.levels[position : position + count]:
+            found.append((min(level - 1, depth), level if level < max(plan.levels) else 0))
+            depth = found[-1][1] or depth
+        return found
+
+    def ready(self, most: int, limit: float) -> int:
+        """How many of the next steps can be executed at once: at most so many, until `limit` gradients are counted.
+
+        Not the estimate of L, nor the first step of an epoch without an anchor, whose loss judges the point before.
+        """
+        state, phase = self.state, self.state.phase
+        if phase.kind == "smoothness" or (phase.kind == "inner" and state.position == 0 and not state.drawn):
+            return 0
+        ends = (phase.count // 2, phase.count) if phase.kind == "inner" and self._judges_losses() else (phase.count,)
+        last = min(next(end for end in ends if end > state.position), state.position + most)
+        each = self._evaluations() if phase.kind == "inner" else 1
+        wanted = phase.bounds(state.position).start + (limit - state.ifo) / each
+        within = range(state.position, last - 1)
+        return 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+
+    def remaining(self) -> tuple[Share, Phase, int]:
+        """This rank's share, the current phase and how many of its batches are done."""
+        return self.share, self.state.phase, self.state.position
+
+    def samples(self) -> int:
+        """How many samples the next step has, on all ranks."""
+        return self.share.samples(self.state.phase, self.state.position)
+
+    def sample_numbers(self) -> list[int]:
+        """The samples of the current batch, at most ten of them."""
+        own = self.share.part(self.state.phase, self.state.position)[0]
+        return [int(i) for i in self.state.phase.indices[own][:10]]
+
+    def limit(self, budget: float) -> None:
+        """The run is to stop at so many gradients: several ranks then stop at the batch where one would."""
+        self.budget = budget
+        self.state.phase = self._cut(self.state.phase)
+
+    # --- what executors report
+
+    def take_chunk(self, size: int, loss: float, deviation: float) -> None:
+        """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).
+
+        Where its loss and ‖g_k − m‖² (`deviation`, from m before it) are finite, it is in m.
+        """
+        state = self.state
+        fault = _chunk_fault(loss, deviation) if size else None
+        if fault and self.share.ranks > 1:
+            # The others do not know: what is reduced at the end will tell them.
+            state.anchor_sum.loss, fault = math.nan, None
+        elif size and not fault:
+            state.anchor_sum.take(size, loss, deviation)
+        if fault and state.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(fault))
+        state.steps += 1
+        state.ifo += self.samples()
+        if fault:
+            self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
+            return
+        state.position += self.share.width(state.phase, state.position)
+
+    def take_chunks(self, losses: Sequence[float], deviations: Sequence[float]) -> None:
+        """Several chunks were taken into m at once; see `take_chunk`."""
+        begun, phase = self.state, self.state.phase
+        try:
+            for loss, deviation in zip(losses, deviations, strict=True):
+                if self.state.phase is not phase:
+                    return
+                self.take_chunk(self.samples(), loss, deviation)
+        except FloatingPointError:
+            self.state = begun.rewound()  # m has taken in what is not finite
+            raise
+
+    def close_anchor(self, total: AnchorSum, g_norm2: float) -> None:
+        """The anchor is complete, on all ranks: judge its point. A good one is planned from, and gone back to later."""
+        state = self.state
+        state.anchor_sum = total
+        anchor = total.close(self.n, g_norm2)
+        if state.epoch == state.good_epoch:
+            state.watch = Watch()  # back at a point that was accepted: it is the reference
+        finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
+        fault = state.watch.fault(anchor, self._holder.sign) if finite else "a loss or a gradient is not finite"
+        if not finite and state.good_epoch == 0:
+            self.state = state.rewound()
+            raise FloatingPointError(
+                f"{fault} at the starting point, before any step: look at the model and at the samples"
+            )
+        if fault:
+            self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
+            return
+        state.anchor, state.depth = anchor, 0
+        if math.isnan(state.first_variance):
+            state.first_variance = anchor.variance
+        self._accept_point()
+        self._make_plan()
+
+    def take_curvatures(self, found: Sequence[float], evaluated: int) -> None:
+        """The curvature of each of some mini-batches at the starting point, measured with so many gradients."""
+        state = self.state
+        curvatures = [*state.curvatures, *found]
+        last = len(curvatures) == state.phase.count
+        if not math.isfinite(sum(curvatures)) or (last and not any(curvatures)):
+            raise FloatingPointError(
+                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {curvatures[-1]}. "
+                "Give L= or lr=, or check that the loss depends smoothly on the parameters"
+            )
+        state.steps += 1
+        state.ifo += evaluated
+        state.curvatures = curvatures
+        state.position += self.share.width(state.phase, state.position)
+        if last:
+            # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
+            state.L = statistics.median(c for c in curvatures if c)
+            self._begin_inner()
+
+    def allows(self, loss: float, beside: float) -> bool:
+        """Whether the next inner step may be taken, from its losses at x and at the anchor; asked before x moves.
+
+        Where not, the run has gone back. Only losses are looked at: a step that is not finite shows in the next loss,
+        at the next anchor, or when the loop ends, and no pass over the gradient is spent on it.
+        """
+        state = self.state
+        if not math.isfinite(beside):
+            raise FloatingPointError(
+                f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
+                f"look at the samples {self.sample_numbers()}"
+            )
+        if math.isfinite(loss):
+            if state.position == 0 and not state.drawn:
+                self._pass_by()
+            return True
+        if state.good_epoch == 0:
+            raise FloatingPointError(self._bad_start(f"the loss is {loss}"))
+        state.steps += 1
+        state.ifo += self._evaluations() * self.samples()
+        self.roll_back(f"in inner step {state.position + 1} of epoch {state.epoch} the loss is {loss}")
+        return False
+
+    def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
+        """Inner steps were taken; the loss of each at x and at the anchor.
+
+        Of several taken at once, one may turn out not to have been allowed: the run then goes back.
+        """
+        state, phase, first = self.state, self.state.phase, self.state.position
+        finite = [math.isfinite(here) and math.isfinite(there) for here, there in zip(losses, beside, strict=True)]
+        good = len(losses) if all(finite) else finite.index(False)
+        if good:
+            for _, write in self.levels(good):
+                state.depth = write or state.depth
+            state.steps += good
+            state.ifo += self._evaluations() * _samples_between(phase, first, first + good)
+            state.position += good
+            if fault := self._judge_losses(losses[:good]):
+                self.roll_back(f"in epoch {state.epoch} {fault}")
+            elif state.position == phase.count:
+                self._end_epoch()
+        if good == len(losses) or state.phase is not phase:
+            return
+        try:
+            self.allows(losses[good], beside[good])
+        except FloatingPointError:
+            self._holder.restore("anchor")  # x went on
+            state.depth = -1
+            self._begin_epoch()
+            raise
+
+    # --- going back
+
+    def roll_back(self, reason: str) -> None:
+        """Go back to the last good point and try its epoch again with twice the L."""
+        state = self.state
+        self._holder.restore("anchor")
+        state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
+        state.pending, state.depth = 0.0, -1
+        state.loss_sum, state.loss_count, state.judged = 0.0, 0, False
+        state.rollbacks += 1
+        tried = state.L
+        state.L = 2 * (state.L or 0.0)
+        self._begin_epoch()
+        if state.rollbacks > MAX_ROLLBACKS:
+            raise Diverged(
+                f"gave up after {MAX_ROLLBACKS} roll-backs to epoch {state.epoch}: {reason} (with L = {tried:.3g}). "
+                "The model is at the last good point. Give a larger L= or a smaller lr=, or look for samples with "
+                "an extreme loss"
+            )
+        logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, state.epoch, state.L)
+
+    # --- output
+
+    def offer_output(self) -> None:
+        """A one-slot weighted reservoir: keep x̃_j with probability weight_j / (sum of all weights so far)."""
+        state = self.state
+        if not state.pending:
+            return
+        state.output_weight += state.pending
+        accepted = stream(self.seed, "output", state.phase.number).random() < state.pending / state.output_weight
+        state.pending = 0.0
+        if self.options.output == "weighted" and accepted:
+            self._holder.store("output")
+
+    def load_output(self) -> None:
+        """x ← the point that the method returns; an epoch begins anew where that moved x."""
+        self.offer_output()
+        if self.options.output == "weighted" and self.state.output_weight:
+            self._holder.restore("output")
+            self.state.depth = -1
+            self._begin_epoch()
+
+    # --- state
+
+    @property
+    def split(self) -> bool:
+        """Whether each rank has a part of an anchor, whose mean is then in no saved state."""
+        return self.share.ranks > 1 and self.state.phase.kind == "anchor"
+
+    def saved_state(self) -> CourseState:
+        """What a checkpoint holds, equal on all ranks; of an anchor that is split, its beginning."""
+        return self.state.rewound() if self.split else self.state
+
+    def resume(self, state: CourseState) -> None:
+        """Go on from a loaded state, perhaps with another number of ranks."""
+        self.state, self.seed = state, state.phase.seed
+        self.state = self.saved_state()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "state": self.saved_state()}
+
+    # --- from phase to phase
+
+    def _begin_epoch(self) -> None:
+        state, method = self.state, self.method
+        anchored = method.anchored(state.epoch)
+        state.drawn = anchored and (method.drawn == "epoch" or state.depth < 0)
+        if state.drawn:
+            state.anchor_sum, state.depth = AnchorSum(), -1
+            size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
+            if method.table or self.options.exact:
+                self._enter("anchor", self.blocks or size, size)
+            else:
+                sizes = chunks(size, self.options.chunk, self._least)
+                self._enter("anchor", len(sizes), size, sizes)
+        else:
+            state.depth = state.depth if anchored else -1
+            state.anchor = None
+            self._make_plan()
+
+    def _make_plan(self) -> None:
+        state = self.state
+        variance = state.anchor.variance if state.anchor else math.nan
+        plan = self.method.schedule(Facts(state.epoch, self.n, variance, state.first_variance))
+        self._check_plan(plan)
+        state.plan = replace(plan, b=max(plan.b, self._least))
+        if state.L is None:
+            draws, size = smoothness.plan(state.plan.b, self.options.chunk, self.n)
+            self._enter("smoothness", draws, draws * size)
+        else:
+            self._begin_inner()
+
+    def _check_plan(self, plan: Plan) -> None:
+        """Refuse a plan that could not be run as it stands: the schedule may be the user's own."""
+        where = f"the schedule of {self.method.name!r} planned"
+        if plan.regime not in self.method.weights:
+            known = ", ".join(map(repr, self.method.weights))
+            raise ValueError(f"{where} the regime {plan.regime!r}, for which there are no weights: name one of {known}")
+        for name, size in (("b", plan.b), ("next_B", plan.next_B)):
+            if not 1 <= size <= self.n:
+                raise ValueError(f"{where} {name} = {size!r}: plan between 1 and n = {self.n} samples")
+        if not plan.B >= 1 or not 0 <= plan.factor < math.inf:
+            raise ValueError(f"{where} B = {plan.B!r}, a factor of {plan.factor!r}: plan B ≥ 1 and a finite factor ≥ 0")
+        if bool(plan.levels) != (self.method.moves == "nested") or len(plan.sizes) != len(plan.levels):
+            raise ValueError(
+                f"{where} {len(plan.levels)} levels and {len(plan.sizes)} sizes, and the method has moves = "
+                f"{self.method.moves!r}: nested anchors need a level and a size for every step, others have none"
+            )
+
+    def _begin_inner(self) -> None:
+        state, plan, rule = self.state, self._plan, self.rule
+        length = len(plan.levels) or math.ceil(plan.B / plan.b)
+        if self.method.length == "geometric":
+            length = draw_geometric(stream(self.seed, "length", state.phase.number), plan.B, plan.b)
+        state.record = self._make_record(length)
+        if self.method.anchor_step and state.drawn:
+            self._holder.step_along_mean(1.0, self.step_size)
+        if all(w.now == w.anchor == 0 for w in rule.choices):
+            # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
+            for _ in range(length):
+                self._holder.step_along_mean(rule.choices[0].mean, self.step_size)
+            self._end_epoch()
+        elif length:
+            self._enter("inner", length, length * plan.b, plan.sizes)
+        else:
+            self._end_epoch()
+
+    def _make_record(self, length: int) -> Record:
+        state, plan = self.state, self._plan
+        assert state.L is not None
+        return Record(
+            epoch=state.epoch,
+            regime=plan.regime,
+            B=plan.B,
+            b=plan.b,
+            step_size=self.step_size(self._holder.lr),
+            length=length,
+            L=state.L,
+            eps=plan.eps,
+            anchor=state.anchor,
+            ifo=state.ifo,
+            passes=state.ifo / self.n,
+        )
+
+    def _end_epoch(self) -> None:
+        state, plan = self.state, self._plan
+        state.pending = self.step_size(self._holder.lr) * plan.B / plan.b
+        state.epoch += 1
+        state.anchor_size = plan.next_B
+        self._begin_epoch()
+
+    def _enter(self, kind: Kind, count: int, total: int, sizes: tuple[int, ...] = ()) -> None:
+        state = self.state
+        blocks = 0 if kind == "smoothness" else self.blocks
+        state.position, state.phase_ifo, state.phase_steps = 0, state.ifo, state.steps
+        state.phase = self._cut(Phase(kind, state.phase.number + 1, count, total, self.n, self.seed, sizes, blocks))
+
+    def _cut(self, phase: Phase) -> Phase:
+        """The phase, cut after the batch that exhausts the budget."""
+        if self.share.ranks == 1 or phase.kind == "inner" or self.budget == math.inf:
+            return phase
+        calls = smoothness.CALLS if phase.kind == "smoothness" else 1
+        return phase.cut_after((self.budget - self.state.phase_ifo) / calls)
+
+    # --- judging
+
+    def _accept_point(self) -> None:
+        """x is good: it becomes y, and x̃ of the epoch before is offered to the reservoir."""
+        state = self.state
+        self._holder.store("anchor")
+        self.offer_output()
+        if state.epoch > state.good_epoch:
+            state.rollbacks = 0
+        state.good_epoch, state.good_size, state.good_watch = state.epoch, state.anchor_size, replace(state.watch)
+        state.judged = False
+
+    def _pass_by(self) -> None:
+        """An epoch begins that has no anchor: x is good if it is the start, or its losses have been judged."""
+        if self.state.judged or self.state.good_epoch == 0:
+            self._accept_point()
+        else:
+            self.offer_output()
+
+    def _judge_losses(self, losses: Sequence[float]) -> str | None:
+        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end.
+
+        Fewer than eight steps are not judged; they are kept for the next time.
+        """
+        state = self.state
+        if not self._judges_losses():
+            return None
+        state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
+        if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
+            return None
+        mean = state.loss_sum / state.loss_count
+        state.loss_sum, state.loss_count, state.judged = 0.0, 0, True
+        return state.watch.loss_fault(self._holder.sign * mean)
+
+    def _judges_losses(self) -> bool:
+        return not (self.state.drawn and self.method.drawn == "epoch")
+
+    def _bad_start(self, fault: str) -> str:
+        samples = self.sample_numbers()
+        return f"{fault} at the starting point, before any step: look at the model and at the samples {samples}"
+
+    # --- parts
+
+    @property
+    def _plan(self) -> Plan:
+        assert self.state.plan is not None
+        return self.state.plan
+
+    @property
+    def _least(self) -> int:
+        """The least number of samples in a batch."""
+        return min(self.share.least, self.n)
+
+    def _evaluations(self) -> int:
+        """How many gradients of a sample an inner step evaluates."""
+        return 2 if self.compares and not self.method.table else 1
+
+
+def _chunk_fault(loss: float, deviation: float) -> str | None:
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    return None if math.isfinite(deviation) else "the gradient is not finite"
+
+
+def _samples_between(phase: Phase, first: int, end: int) -> int:
+    """How many samples the batches from `first` on have, before `end`."""
+    if end == first + 1:
+        return phase.size(first)
+    return int(phase.bounds(end - 1).stop - phase.bounds(first).start)

@@ -1,0 +1,104 @@
+"""How the batches of a phase are read: by a DataLoader on the optimizer's sampler, or from tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from vcsg.run.randomness import seeded
+from vcsg.run.sampling import Phase, Share
+
+
+class PhaseSampler(Sampler[list[int]]):
+    """The `batch_sampler` of a DataLoader: one iteration is what remains of the optimizer's current phase."""
+
+    def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
+        self._remaining = remaining
+
+    @property
+    def share(self) -> Share:
+        return self._remaining()[0]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        share, phase, position = self._remaining()
+        for part in share.parts(phase, position):
+            yield phase.indices[part].tolist()
+
+    def __len__(self) -> int:
+        share, phase, position = self._remaining()
+        return share.steps(phase, position)
+
+
+Feed = Callable[[Phase, int], Iterator[Any]]
+"""(phase, position) → the batches of data from that position of the phase on."""
+
+
+def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
+    """How to read phases from `data`: a DataLoader on `sampler`, a tensor, or a tuple or list of tensors."""
+    if isinstance(data, DataLoader):
+        return _loader_feed(data, n, sampler)
+    tensors = [data] if isinstance(data, Tensor) else data
+    if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
+        return _tensor_feed(data, n, sampler.share)
+    raise TypeError(
+        f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
+        "or a tuple of tensors with the samples along the first axis"
+    )
+
+
+def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:
+    tensors = [data] if isinstance(data, Tensor) else list(data)
+    for i, tensor in enumerate(tensors):
+        rows = len(tensor) if tensor.dim() else 0
+        if rows != n:
+            raise ValueError(
+                f"tensor {i} of the data holds {rows} samples, the optimizer was made for n = {n}: "
+                "make the optimizer with n=len(data), the samples along the first axis"
+            )
+
+    def batches(phase: Phase, position: int) -> Iterator[Any]:
+        for part in share.parts(phase, position):
+            batch = tuple(t.index_select(0, indices_on(phase, t.device)[part]) for t in tensors)
+            yield batch[0] if isinstance(data, Tensor) else batch
+            del batch
+
+    return batches
+
+
+def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed:
+    if isinstance(loader.dataset, IterableDataset):
+        raise TypeError(
+            "the DataLoader reads an IterableDataset: a finite-sum method must fetch samples by index; "
+            "give a dataset with __getitem__ and __len__"
+        )
+    if loader.batch_sampler is not sampler:
+        raise ValueError(
+            "the DataLoader does not draw from this optimizer: "
+            "make it with DataLoader(dataset, batch_sampler=optimizer.sampler)"
+        )
+    size = len(loader.dataset)  # type: ignore[arg-type]
+    if size != n:
+        raise ValueError(
+            f"the dataset holds {size} samples, the optimizer was made for n = {n}: "
+            "make the optimizer with n=len(dataset)"
+        )
+
+    def batches(phase: Phase, position: int) -> Iterator[Any]:
+        # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.
+        with seeded(phase.seeds[-1]):
+            iterator = iter(loader)
+        yield from iterator
+
+    return batches
+
+
+def indices_on(phase: Phase, device: torch.device) -> Tensor:
+    """The samples of all batches of a phase, on a device, uploaded once."""
+    placed: dict[torch.device, Tensor] = phase.__dict__.setdefault("_placed", {})
+    if device not in placed:
+        placed[device] = torch.from_numpy(phase.indices).to(device)
+    return placed[device]
