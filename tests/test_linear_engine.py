@@ -14,11 +14,13 @@ from linear_data import TORCH_LOSSES, autograd, make_problem
 from scipy import optimize, sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
+from vcsg.linear import LOSSES, Penalty, Problem, precompile, run
 from vcsg.linear.curvature import hessian_factors, smoothness
-from vcsg.linear.epoch import constant_steps, lazy
-from vcsg.linear.growing import solve
+from vcsg.linear.inner_steps import constant_steps, lazy
+from vcsg.linear.kernels import order
 from vcsg.linear.problem import variance
+from vcsg.linear.solvers import family, lbfgs
+from vcsg.linear.solvers.growing import solve
 from vcsg.method.weights import Weights
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -62,7 +64,7 @@ def test_the_trajectory_is_that_of_the_optimizer(name: str, options: dict[str, A
     epochs = 6 if name == "gd" else 4
     expected = torch_run(dense, method, epochs, decay)
     problem = dense if form == "dense" else make_problem("logistic", 60, 4, 0.0, Penalty(l2=decay), form)
-    state = engine.begin(problem, np.zeros(problem.shape), method, seed=3)
+    state = family.begin(problem, np.zeros(problem.shape), method, seed=3)
     for x in expected:
         state.look()
         state.move()

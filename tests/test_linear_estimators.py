@@ -202,7 +202,7 @@ def test_unscaled_features_are_handed_over() -> None:
 def test_a_step_too_long_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(n=10_000, d=10)
     y = X @ np.ones(10) + y
-    monkeypatch.setattr("vcsg.linear.growing.STEP", 1e3)
+    monkeypatch.setattr("vcsg.linear.solvers.growing.STEP", 1e3)
     ours = LinearRegressor(alpha=1e-3, tol=1e-6, random_state=0).fit(X, y)
     assert ours.history_[-1].gradient_norm <= 1e-6
     sparse_ours = LinearRegressor(penalty="l1", alpha=1e-3, tol=1e-5, random_state=0).fit(X, y)

@@ -7,11 +7,11 @@ import time
 import numpy as np
 from scipy import sparse
 
-from vcsg.linear import fitting
-from vcsg.linear.engine import run
-from vcsg.linear.growing import solve
-from vcsg.linear.losses import LOSSES
+from vcsg.linear import inputs
+from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Problem
+from vcsg.linear.solvers.family import run
+from vcsg.linear.solvers.growing import solve
 from vcsg.method import make
 
 
@@ -20,7 +20,7 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
     began = time.perf_counter()
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((64, 40)).astype(dtype)
-    fitting.two_classes(np.array([0, 1]), np.empty(2))
+    inputs.two_classes(np.array([0, 1]), np.empty(2))
     for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
         problem = Problem(rows, np.sign(rng.standard_normal(64)), np.ones(64), LOSSES["logistic"])
         start = np.zeros(problem.shape)

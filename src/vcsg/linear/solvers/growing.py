@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import smoothness
-from vcsg.linear.epoch import lazy, svrg_epoch
-from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
-from vcsg.linear.solution import Epoch, Solution
+from vcsg.linear.inner_steps import lazy, svrg_epoch
+from vcsg.linear.kernels import order
+from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
+from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers import lbfgs, newton
 from vcsg.method import Method
 from vcsg.method.schedules import Facts, Plan
 from vcsg.method.weights import Constant, Weights
@@ -44,7 +45,7 @@ FACTOR = 2000
 
 
 @dataclass
-class Run:
+class Stages:
     """One call of `solve`."""
 
     problem: Problem
@@ -53,32 +54,32 @@ class Run:
     budget: float
     method: Method
     rng: order.Draws
-    report: Callable[[Epoch], None]
+    report: Callable[[HistoryEntry], None]
     mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """That of f's loss part."""
     largest: float = 0.0
     """The smoothness of a single row's, at most."""
-    history: list[Epoch] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
-    known: Anchor | None = None
+    known: PassResult | None = None
     """At x, over all rows."""
     sound: Array = field(default_factory=lambda: np.empty(0))
     """The last point where both were finite, to begin with the start."""
 
     # --- what is written down
 
-    def note(self, stage: str, rows: int, seen: Anchor) -> None:
-        entry = Epoch(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
+    def note(self, stage: str, rows: int, seen: PassResult) -> None:
+        entry = HistoryEntry(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
         self.history.append(entry)
         self.report(entry)
 
-    def look(self, anchor: Anchor, stage: str, B: int) -> float:
+    def look(self, anchor: PassResult, stage: str, B: int) -> float:
         """Write down an anchor of B rows; ‖∇f‖ over them."""
         self.note(stage, B, anchor)
         if math.isfinite(anchor.norm + anchor.value):
@@ -176,7 +177,7 @@ class Run:
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         sample = part if size else None
 
-        def report(seen: Anchor) -> None:
+        def report(seen: PassResult) -> None:
             self.passes += 1
             self.note("l-bfgs", whole.n, seen)
 
@@ -214,7 +215,7 @@ def copied_rows(problem: Problem) -> int:
 
 def solve(
     problem: Problem, start: Array, method: Method, tol: float, passes: float, seed: int,
-    report: Callable[[Epoch], None] = lambda _: None,
+    report: Callable[[HistoryEntry], None] = lambda _: None,
 ) -> Solution:  # fmt: skip
     """A point with ‖∇f‖ ≤ tol, or the last one when so many passes over the rows are used up.
 
@@ -228,7 +229,7 @@ def solve(
         report: called with every entry of the history.
     """
     check_method(method)
-    run = Run(problem, start.copy(), tol, passes, method, order.Draws(seed), report)
+    run = Stages(problem, start.copy(), tol, passes, method, order.Draws(seed), report)
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
