@@ -21,6 +21,7 @@ from vcsg.linear.kernels import order
 from vcsg.linear.problem import variance
 from vcsg.linear.solvers import family, lbfgs
 from vcsg.linear.solvers.growing import solve
+from vcsg.method import GrowingAnchor
 from vcsg.method.weights import Weights
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -231,7 +232,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
 def test_two_epochs_on_the_pilot_where_it_has_rows_enough_for_the_hessian(d: int, anchors: list[int]) -> None:
     """32 rows for each unknown where that Hessian takes no longer than two passes, else 1024 or n/8 of 6000."""
     problem = make_problem("logistic", n=6000, d=d, bias=1.0, penalty=Penalty(l2=0.01))
-    found = solve(problem, np.zeros(problem.shape), vcsg.make("growing-svrg"), tol=1e-7, passes=100, seed=0)
+    found = solve(problem, np.zeros(problem.shape), GrowingAnchor(), tol=1e-7, passes=100, seed=0)
     assert found.converged
     assert [entry.rows for entry in found.history if entry.stage == "growing"] == anchors
 

@@ -23,7 +23,8 @@ from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.linear.solvers.family import run
 from vcsg.linear.solvers.growing import solve
-from vcsg.method import Method, make
+from vcsg.method import GrowingAnchor, Method, make
+from vcsg.method.catalogue import growing_svrg
 
 PARTIAL = 4.0
 """The passes of `partial_fit` over its rows."""
@@ -76,10 +77,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         seed = _seed(self.random_state)
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
+        schedule = _default_schedule(method)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                if method.name == "growing-svrg":
-                    return solve(problem, start, method, tol, passes, seed, report)
+                if schedule:
+                    return solve(problem, start, schedule, tol, passes, seed, report)
                 return run(problem, start, method, tol, passes, seed, report=report)
         except FloatingPointError as error:
             inputs.explain_overflow(problem.rows, problem.y, error)
@@ -385,6 +387,15 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 @cache
 def _named(method: str) -> Method:
     return make(method)
+
+
+def _default_schedule(method: Method) -> GrowingAnchor | None:
+    """The schedule of a "growing-svrg" of any options, which the default solver follows; None for other methods."""
+    schedule = method.schedule
+    if not isinstance(schedule, GrowingAnchor):
+        return None
+    default = growing_svrg(schedule.first_B, schedule.growth, schedule.b)
+    return schedule if method == default else None
 
 
 def _seed(random_state: Any) -> int:

@@ -12,7 +12,7 @@ from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Problem
 from vcsg.linear.solvers.family import run
 from vcsg.linear.solvers.growing import solve
-from vcsg.method import make
+from vcsg.method import GrowingAnchor, make
 
 
 def precompile(dtype: type[np.floating] = np.float64) -> float:
@@ -24,7 +24,7 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
     for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
         problem = Problem(rows, np.sign(rng.standard_normal(64)), np.ones(64), LOSSES["logistic"])
         start = np.zeros(problem.shape)
-        solve(problem, start, make("growing-svrg", B=16), tol=0.0, passes=3, seed=0)
+        solve(problem, start, GrowingAnchor(16), tol=0.0, passes=3, seed=0)
         for name in ("svrg", "vcsg", "saga"):
             run(problem, start, make(name), tol=0.0, passes=3, seed=0)
     return time.perf_counter() - began
