@@ -33,7 +33,8 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from vcsg.linear import LinearClassifier, loops, order, precompile
+from vcsg.linear import LinearClassifier, precompile
+from vcsg.linear.kernels import loops, order
 
 TARGETS = (1e-4, 1e-6, 1e-8, 1e-10)
 LIMIT = 30.0

@@ -20,7 +20,11 @@ ORDER: dict[str, list[str]] = {
     ],
     "gpu": ["kernels", "graphs", "executor"],
     "training": [],
-    "linear": [],
+    "linear": [
+        "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
+    ],
+    "linear.kernels": ["compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order"],
+    "linear.solvers": ["newton", "lbfgs", "growing", "family"],
     "workloads": [],
     "study": [],
 }  # fmt: skip

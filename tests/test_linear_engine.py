@@ -14,11 +14,14 @@ from linear_data import TORCH_LOSSES, autograd, make_problem
 from scipy import optimize, sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, engine, lbfgs, order, precompile, run
+from vcsg.linear import LOSSES, Penalty, Problem, precompile, run
 from vcsg.linear.curvature import hessian_factors, smoothness
-from vcsg.linear.epoch import constant_steps, lazy
-from vcsg.linear.growing import solve
+from vcsg.linear.inner_steps import constant_steps, lazy
+from vcsg.linear.kernels import order
 from vcsg.linear.problem import variance
+from vcsg.linear.solvers import family, lbfgs
+from vcsg.linear.solvers.growing import solve
+from vcsg.method import GrowingAnchor
 from vcsg.method.weights import Weights
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -62,7 +65,7 @@ def test_the_trajectory_is_that_of_the_optimizer(name: str, options: dict[str, A
     epochs = 6 if name == "gd" else 4
     expected = torch_run(dense, method, epochs, decay)
     problem = dense if form == "dense" else make_problem("logistic", 60, 4, 0.0, Penalty(l2=decay), form)
-    state = engine.begin(problem, np.zeros(problem.shape), method, seed=3)
+    state = family.begin(problem, np.zeros(problem.shape), method, seed=3)
     for x in expected:
         state.look()
         state.move()
@@ -229,7 +232,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
 def test_two_epochs_on_the_pilot_where_it_has_rows_enough_for_the_hessian(d: int, anchors: list[int]) -> None:
     """32 rows for each unknown where that Hessian takes no longer than two passes, else 1024 or n/8 of 6000."""
     problem = make_problem("logistic", n=6000, d=d, bias=1.0, penalty=Penalty(l2=0.01))
-    found = solve(problem, np.zeros(problem.shape), vcsg.make("growing-svrg"), tol=1e-7, passes=100, seed=0)
+    found = solve(problem, np.zeros(problem.shape), GrowingAnchor(), tol=1e-7, passes=100, seed=0)
     assert found.converged
     assert [entry.rows for entry in found.history if entry.stage == "growing"] == anchors
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import vcsg
 from vcsg.linear import LinearClassifier, LinearRegressor, estimators
+from vcsg.method import Constant, GrowingAnchor, Weights
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -202,7 +205,7 @@ def test_unscaled_features_are_handed_over() -> None:
 def test_a_step_too_long_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = data(n=10_000, d=10)
     y = X @ np.ones(10) + y
-    monkeypatch.setattr("vcsg.linear.growing.STEP", 1e3)
+    monkeypatch.setattr("vcsg.linear.solvers.growing.STEP", 1e3)
     ours = LinearRegressor(alpha=1e-3, tol=1e-6, random_state=0).fit(X, y)
     assert ours.history_[-1].gradient_norm <= 1e-6
     sparse_ours = LinearRegressor(penalty="l1", alpha=1e-3, tol=1e-5, random_state=0).fit(X, y)
@@ -359,3 +362,17 @@ def test_repeated_entries_are_summed_and_the_matrix_stays_as_it_is() -> None:
     a = LinearClassifier(tol=1e-8).fit(twice, y).coef_
     assert twice.nnz == before
     np.testing.assert_allclose(a, LinearClassifier(tol=1e-8).fit(twice.toarray(), y).coef_, atol=1e-6)
+
+
+def test_only_growing_svrg_itself_goes_to_the_default_solver() -> None:
+    """A method that has its schedule and differs elsewhere runs as what it says."""
+    plain = vcsg.make("growing-svrg", B=256, growth=3.0, b=4)
+    assert estimators._default_schedule(plain) == GrowingAnchor(256, 3.0, 4)
+    assert estimators._default_schedule(vcsg.make("svrg")) is None
+    weights = {"": Constant(Weights(0.5, -0.5, 0.5))}
+    for change in ({"gamma": 0.5}, {"name": "mine"}, {"length": "geometric"}, {"weights": weights}):
+        assert estimators._default_schedule(replace(plain, **change)) is None
+    X, y = data(n=2000)
+    mine = LinearClassifier(alpha=0.1, tol=1e-3, method=replace(plain, name="mine", weights=weights)).fit(X, y)
+    assert mine.solver_ == "mine"
+    assert {entry.stage for entry in mine.history_} == {"mine"}

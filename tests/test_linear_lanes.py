@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcsg.linear import lanes
-from vcsg.linear.compiled import njit
-from vcsg.linear.lanes import (
+from vcsg.linear.kernels import lanes
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.lanes import (
     across,
-    beyond,
     fma,
     lane,
     load,
     load_apart,
     load_some,
+    offset_pointer,
     pointer,
     scale_by_power,
     splat,
@@ -27,7 +27,7 @@ from vcsg.linear.lanes import (
     total,
     where_negative,
 )  # fmt: skip
-from vcsg.linear.losses import decay, logistic
+from vcsg.linear.kernels.losses import decay, logistic
 
 
 @njit
@@ -54,7 +54,7 @@ def test_arithmetic() -> None:
 @njit
 def moves(a: Any, index: Any, count: int, out: Any) -> float:
     p, o = pointer(a), pointer(out)
-    store(o, 0, load(beyond(p, 2), 1))
+    store(o, 0, load(offset_pointer(p, 2), 1))
     store(o, 8, load_some(p, 3, count))
     store(o, 16, load_apart(p, 1, 2))
     store(o, 24, take(p, pointer(index), 1, count))

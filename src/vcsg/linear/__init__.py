@@ -5,18 +5,18 @@ model = vcsg.linear.LinearClassifier(alpha=1e-4).fit(X, y)
 Needs numba, scipy and scikit-learn: pip install 'vcsg[linear]'.
 """
 
-import vcsg.linear.compiled  # noqa: F401  (first: it says what to install where something is missing)
-from vcsg.linear.engine import run
+import vcsg.linear.kernels.compiled  # noqa: F401  (first: it says what to install where something is missing)
 from vcsg.linear.estimators import LinearClassifier, LinearRegressor
-from vcsg.linear.growing import solve
-from vcsg.linear.losses import LOSSES
+from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.precompile import precompile
 from vcsg.linear.problem import Penalty, Problem
-from vcsg.linear.solution import Epoch, Solution
+from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers.family import run
+from vcsg.linear.solvers.growing import solve
 
 __all__ = [
     "LOSSES",
-    "Epoch",
+    "HistoryEntry",
     "LinearClassifier",
     "LinearRegressor",
     "Penalty",

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from vcsg.linear.compiled import njit
-from vcsg.linear.lanes import alive, load_some, pointer, store_some
-from vcsg.linear.losses import MULTINOMIAL, bend, class_bends
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.lanes import keep_alive, load_some, pointer, store_some
+from vcsg.linear.kernels.losses import MULTINOMIAL, class_curvatures, second_derivative
+from vcsg.linear.kernels.rows import add_rows, located, margins
 from vcsg.linear.problem import Array, Problem
-from vcsg.linear.rows import add_rows, located, margins
 
 SAMPLE = 256
 """The rows whose mean curvature is measured."""
@@ -48,26 +48,28 @@ def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float)
 def row_curvatures(problem: Problem, x: Array) -> Array:
     """w_i φ''_i / n at x, a line for every row."""
     out = np.empty((problem.n, problem.outputs))
-    _bends(*problem.model, x, out)
+    _row_curvatures(*problem.model, x, out)
     return out
 
 
 @njit
-def _bends(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
+def _row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
     n, outputs, d = out.shape[0], out.shape[1], x.shape[1] - 1
     counting, z = np.arange(n).astype(np.uint32), pointer(out)
     margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
     if code == MULTINOMIAL:
         for i in range(n):
-            class_bends(z, i * outputs, outputs)
+            class_curvatures(z, i * outputs, outputs)
     else:
         for i in range(0, n, 8):
             count = min(8, n - i)
-            store_some(z, i, count, bend(code, scale, load_some(z, i, count), load_some(pointer(y), i, count)))
+            store_some(
+                z, i, count, second_derivative(code, scale, load_some(z, i, count), load_some(pointer(y), i, count))
+            )
     for i in range(n):
         for k in range(outputs):
             out[i, k] *= weight[i] / n
-    alive(counting)
+    keep_alive(counting)
 
 
 def hessian_factors(problem: Problem, x: Array) -> Array:

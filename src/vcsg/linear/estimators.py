@@ -18,12 +18,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from vcsg.linear import fitting
-from vcsg.linear.engine import run
-from vcsg.linear.growing import solve
+from vcsg.linear import inputs
 from vcsg.linear.problem import Array, Penalty, Problem
-from vcsg.linear.solution import Epoch, Solution
-from vcsg.method import Method, make
+from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers.family import run
+from vcsg.linear.solvers.growing import solve
+from vcsg.method import GrowingAnchor, Method, make
+from vcsg.method.catalogue import growing_svrg
 
 PARTIAL = 4.0
 """The passes of `partial_fit` over its rows."""
@@ -56,8 +57,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _check_options(self) -> None:
         if self.loss not in self.losses:
             raise ValueError(f"loss = {self.loss!r}: choose one of {', '.join(map(repr, self.losses))}")
-        fitting.number("tol", self.tol, 0, math.inf)
-        fitting.whole("max_iter", self.max_iter, 1)
+        inputs.number("tol", self.tol, 0, math.inf)
+        inputs.whole("max_iter", self.max_iter, 1)
 
     def _validate(self, X: Any, y: Any, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         """X and y as arrays. NaN and infinities show in f, at no cost: `_solve` looks for them when it meets one."""
@@ -70,19 +71,20 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
             ensure_all_finite=False, y_numeric=False, multi_output=False,
         )  # fmt: skip
-        return fitting.canonical(X), y
+        return inputs.canonical(X), y
 
     def _solve(self, problem: Problem, start: Array, passes: float, tol: float) -> Solution:
         seed = _seed(self.random_state)
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
+        schedule = _default_schedule(method)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                if method.name == "growing-svrg":
-                    return solve(problem, start, method, tol, passes, seed, report)
+                if schedule:
+                    return solve(problem, start, schedule, tol, passes, seed, report)
                 return run(problem, start, method, tol, passes, seed, report=report)
         except FloatingPointError as error:
-            fitting.explain_overflow(problem.rows, problem.y, error)
+            inputs.explain_overflow(problem.rows, problem.y, error)
             raise
 
     def _method(self, tol: float) -> Method:
@@ -93,7 +95,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return make(self.method, eps=tol**2)
         return _named(self.method)
 
-    def _print(self, epoch: Epoch) -> None:
+    def _print(self, epoch: HistoryEntry) -> None:
         print(f"[{type(self).__name__}] {epoch}")
 
     def _conclude(self, solutions: list[Solution], tol: float, warn: bool) -> None:
@@ -168,7 +170,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     Attributes:
         coef_, intercept_, classes_, n_features_in_: as everywhere in scikit-learn.
         n_iter_: the passes over the data that the fit took.
-        history_: an `Epoch` for every anchor: rows, f, ‖∇f‖, passes, seconds.
+        history_: an `HistoryEntry` for every anchor: rows, f, ‖∇f‖, passes, seconds.
         solver_: the method, and whether L-BFGS took over.
     """
 
@@ -212,7 +214,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, codes = _encoded(y)
         if len(classes) < 2:
             raise ValueError(f"y has one class alone ({classes[0]!r}): a classifier needs at least two classes")
-        weight = fitting.row_weights(sample_weight, X)
+        weight = inputs.row_weights(sample_weight, X)
         warm = self.warm_start and hasattr(self, "classes_") and np.array_equal(classes, self.classes_)
         return self._fit(X, codes, classes, weight, warm, float(self.max_iter), self.tol)
 
@@ -236,21 +238,21 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         strange = np.setdiff1d(y, known)
         if strange.size:
             raise ValueError(f"y has the class {strange[0]!r}, which is not among the classes {known!r}")
-        weight = fitting.row_weights(sample_weight, X)
+        weight = inputs.row_weights(sample_weight, X)
         before = None if first else (self.coef_, self.intercept_)
-        self._fit(X, fitting.class_numbers(y, known), known, weight, not first, PARTIAL, 0.0)
+        self._fit(X, inputs.class_numbers(y, known), known, weight, not first, PARTIAL, 0.0)
         self._blend(before, X.shape[0])
         return self
 
     def _fit(
         self, X: Any, codes: Array, classes: Any, weight: Array, warm: bool, passes: float, tol: float
     ) -> LinearClassifier:
-        terms = fitting.penalty(self.penalty, self.alpha, self.l1_ratio)
-        jobs = fitting.threads(self.n_jobs)
+        terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio)
+        jobs = inputs.threads(self.n_jobs)
         if self.class_weight is not None:
             numbers = codes.astype(np.int64)
             by_class = compute_class_weight(self.class_weight, classes=classes, y=classes[numbers])
-            weight = fitting.scaled(weight * by_class[numbers])
+            weight = inputs.scaled(weight * by_class[numbers])
         several = len(classes) > 2
         start = self._start((len(classes) if several else 1, X.shape[1] + 1), warm)
         if several and self.loss == "logistic":
@@ -261,7 +263,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         outputs = len(start) // len(targets)
         solutions = []
         for k, target in enumerate(targets):
-            problem = fitting.make_problem(X, target, weight, names, 1.0, outputs, self.fit_intercept, terms, jobs)
+            problem = inputs.make_problem(X, target, weight, names, 1.0, outputs, self.fit_intercept, terms, jobs)
             solutions.append(self._solve(problem, start[k * outputs : (k + 1) * outputs], passes, tol))
         x = np.concatenate([solution.x for solution in solutions])
         if names == "multinomial":  # the same added to all classes changes nothing: of all solutions, the one about 0
@@ -364,13 +366,13 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, reset: bool, warm: bool, passes: float, tol: float
     ) -> LinearRegressor:
         self._check_options()
-        fitting.number("scale", self.scale, 0, math.inf, above=True)
-        terms = fitting.penalty(self.penalty, self.alpha, self.l1_ratio)
+        inputs.number("scale", self.scale, 0, math.inf, above=True)
+        terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio)
         X, y = self._validate(X, y, reset=reset)
         target = np.ascontiguousarray(y, np.float64)
-        weight = fitting.row_weights(sample_weight, X)
-        jobs = fitting.threads(self.n_jobs)
-        problem = fitting.make_problem(X, target, weight, self.loss, self.scale, 1, self.fit_intercept, terms, jobs)
+        weight = inputs.row_weights(sample_weight, X)
+        jobs = inputs.threads(self.n_jobs)
+        problem = inputs.make_problem(X, target, weight, self.loss, self.scale, 1, self.fit_intercept, terms, jobs)
         solution = self._solve(problem, self._start(problem.shape, warm), passes, tol)
         self.coef_ = solution.x[0, :-1].copy()
         self.intercept_ = float(solution.x[0, -1])
@@ -385,6 +387,15 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 @cache
 def _named(method: str) -> Method:
     return make(method)
+
+
+def _default_schedule(method: Method) -> GrowingAnchor | None:
+    """The schedule of a "growing-svrg" of any options, which the default solver follows; None for other methods."""
+    schedule = method.schedule
+    if not isinstance(schedule, GrowingAnchor):
+        return None
+    default = growing_svrg(schedule.first_B, schedule.growth, schedule.b)
+    return schedule if method == default else None
 
 
 def _seed(random_state: Any) -> int:
@@ -422,8 +433,8 @@ def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
         check_classification_targets(y)
     elif y.size:
         codes = np.empty(y.size)
-        low, high = fitting.two_classes(y, codes)
+        low, high = inputs.two_classes(y, codes)
         if low != high:
             return y[[low, high]], codes
     classes = np.unique(y)
-    return classes, fitting.class_numbers(y, classes)
+    return classes, inputs.class_numbers(y, classes)

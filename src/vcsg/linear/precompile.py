@@ -7,12 +7,12 @@ import time
 import numpy as np
 from scipy import sparse
 
-from vcsg.linear import fitting
-from vcsg.linear.engine import run
-from vcsg.linear.growing import solve
-from vcsg.linear.losses import LOSSES
+from vcsg.linear import inputs
+from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Problem
-from vcsg.method import make
+from vcsg.linear.solvers.family import run
+from vcsg.linear.solvers.growing import solve
+from vcsg.method import GrowingAnchor, make
 
 
 def precompile(dtype: type[np.floating] = np.float64) -> float:
@@ -20,11 +20,11 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
     began = time.perf_counter()
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((64, 40)).astype(dtype)
-    fitting.two_classes(np.array([0, 1]), np.empty(2))
+    inputs.two_classes(np.array([0, 1]), np.empty(2))
     for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
         problem = Problem(rows, np.sign(rng.standard_normal(64)), np.ones(64), LOSSES["logistic"])
         start = np.zeros(problem.shape)
-        solve(problem, start, make("growing-svrg", B=16), tol=0.0, passes=3, seed=0)
+        solve(problem, start, GrowingAnchor(16), tol=0.0, passes=3, seed=0)
         for name in ("svrg", "vcsg", "saga"):
             run(problem, start, make(name), tol=0.0, passes=3, seed=0)
     return time.perf_counter() - began

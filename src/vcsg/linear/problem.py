@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from vcsg.linear import loops
-from vcsg.linear.losses import Loss
-from vcsg.linear.rows import square_norms
+from vcsg.linear.kernels import loops
+from vcsg.linear.kernels.losses import Loss
+from vcsg.linear.kernels.rows import square_norms
 
 Array = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class Penalty:
         return self.l2 + 2 * self.rational
 
 
-class Anchor(NamedTuple):
+class PassResult(NamedTuple):
     """What a pass over rows tells at a point."""
 
     value: float
@@ -68,7 +68,7 @@ class Anchor(NamedTuple):
     kept: Array
     """w_i φ'_i of every row."""
 
-    def below(self, other: Anchor, change: float) -> bool:
+    def below(self, other: PassResult, change: float) -> bool:
         """Whether f is lower by its share, a `change` ≤ 0, or where rounding hides that, ‖∇f‖."""
         if abs(self.value - other.value) <= 1e-12 * abs(other.value):
             return self.norm < other.norm
@@ -120,14 +120,14 @@ class Problem:
         """The first arguments of every compiled loop."""
         return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
 
-    def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> Anchor:
+    def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """One pass over the rows lo to hi (all of them by default), by as many threads as asked for."""
         hi = self.n if hi is None else hi
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         if workers <= 1:
             value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
-            return Anchor(value, norm, smooth, gradient, kept)
+            return PassResult(value, norm, smooth, gradient, kept)
         gradients = np.zeros((workers, *self.shape))
 
         def part(i: int) -> float:
@@ -138,7 +138,7 @@ class Problem:
             loss = sum(pool.map(part, range(workers)))
         gradients.sum(0, out=gradient)
         value, norm = loops.conclude(loss, hi - lo, x, gradient, smooth, *terms)
-        return Anchor(value, norm, smooth, gradient, kept)
+        return PassResult(value, norm, smooth, gradient, kept)
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """f and the gradient of its smooth part."""
@@ -164,7 +164,7 @@ class Problem:
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
 
 
-def variance(anchor: Anchor, norms: Array, n: int) -> float:
+def variance(anchor: PassResult, norms: Array, n: int) -> float:
     """S* from an anchor of the first B of its rows, of n in all, unbiased, exact for B = n; NaN for B = 1.
 
     With ∇f_i = φ'_i·a_i it takes the slopes and the norms of the rows alone.

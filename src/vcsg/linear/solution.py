@@ -8,7 +8,7 @@ from typing import NamedTuple
 from vcsg.linear.problem import Array
 
 
-class Epoch(NamedTuple):
+class HistoryEntry(NamedTuple):
     """What one anchor, or one evaluation of L-BFGS, saw."""
 
     stage: str
@@ -33,6 +33,6 @@ class Epoch(NamedTuple):
 class Solution:
     x: Array
     """One line per output: the weights, and the intercept last."""
-    history: list[Epoch]
+    history: list[HistoryEntry]
     converged: bool
     message: str

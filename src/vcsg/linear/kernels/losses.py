@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vcsg.linear.compiled import inlined
-from vcsg.linear.lanes import fma, load, scale_by_power, splat, store, take, where_negative
+from vcsg.linear.kernels.compiled import inlined
+from vcsg.linear.kernels.lanes import fma, load, scale_by_power, splat, store, take, where_negative
 
 SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL = range(7)
 
@@ -99,7 +99,7 @@ def logistic(z: Any, y: Any) -> Any:
 
 
 @inlined
-def eight(code: int, scale: float, z: Any, y: Any) -> Any:
+def loss_and_slope(code: int, scale: float, z: Any, y: Any) -> Any:
     """φ and φ' for eight rows, of every loss but the multinomial."""
     if code == LOGISTIC:
         return logistic(z, y)
@@ -146,12 +146,12 @@ def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: 
             class_slopes(z, i * outputs, outputs, y[index[first + i]])
     else:
         for i in range(0, size, 8):
-            _, slope = eight(code, scale, load(z, i), take(y, index, first + i, min(8, size - i)))
+            _, slope = loss_and_slope(code, scale, load(z, i), take(y, index, first + i, min(8, size - i)))
             store(z, i, slope)
 
 
 @inlined
-def bend(code: int, scale: float, z: Any, y: Any) -> Any:
+def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
     """φ'' for eight rows, for a quadratic model: where φ is not convex, φ'/r in its place."""
     zero, one, width = splat(0.0), splat(1.0), splat(scale)
     if code == LOGISTIC:
@@ -171,7 +171,7 @@ def bend(code: int, scale: float, z: Any, y: Any) -> Any:
 
 
 @inlined
-def class_bends(z: Any, first: int, outputs: int) -> None:
+def class_curvatures(z: Any, first: int, outputs: int) -> None:
     """z ← the diagonal of φ'' of the multinomial loss, p(1 − p), for the margins z[first:] of one row."""
     class_slopes(z, first, outputs, 0.0)
     z[first] += 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from vcsg.linear.curvature import row_curvatures
-from vcsg.linear.losses import MULTINOMIAL
-from vcsg.linear.problem import Anchor, Array, Problem
+from vcsg.linear.kernels.losses import MULTINOMIAL
+from vcsg.linear.problem import Array, PassResult, Problem
 
 POLISH = 2e6
 """n times the square of the number of unknowns up to which a solution is refined beyond tol."""
@@ -50,7 +50,7 @@ def _solve(H: Array, gradient: Array) -> Array:
     return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
 
 
-def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, Anchor, int]:
+def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, PassResult, int]:
     """(x, what a pass there tells, passes) after Newton's steps, halved until f falls."""
     here, passes = problem.anchor(x), 1
     for _ in range(STEPS):

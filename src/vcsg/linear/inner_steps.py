@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcsg.linear.lazy import lazy_inner, scaled_inner
-from vcsg.linear.loops import inner
-from vcsg.linear.order import Index
-from vcsg.linear.problem import Anchor, Array, Problem
+from vcsg.linear.kernels.lazy import lazy_inner, scaled_inner
+from vcsg.linear.kernels.loops import inner
+from vcsg.linear.kernels.order import Index
+from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.method.weights import Weights
 
 SNAPSHOTS = 32
@@ -41,6 +41,6 @@ def constant_steps(
     return total / taken if taken else x
 
 
-def svrg_epoch(problem: Problem, x: Array, anchor: Anchor, index: Index, step: float, average: bool) -> Array:
+def svrg_epoch(problem: Problem, x: Array, anchor: PassResult, index: Index, step: float, average: bool) -> Array:
     """Where SVRG, v = ∇f_I(x) − ∇f_I(y) + ∇f(y), gets from y = x."""
     return constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), average)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.compiled import njit
-from vcsg.linear.lanes import alive, pointer
-from vcsg.linear.loops import add_to, differences, lines, penalty_slope, shrunk
-from vcsg.linear.rows import sparse_add, sparse_margins
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.lanes import keep_alive, pointer
+from vcsg.linear.kernels.loops import add_to, differences, padded, penalty_slope, shrunk
+from vcsg.linear.kernels.rows import sparse_add, sparse_margins
 
 TINY = 1e-6
 """The α at which c is written anew, so that αc − βp does not cancel."""
@@ -30,7 +30,7 @@ def scaled_inner(
     """As `loops.inner`, but total += x only after every so many steps from `tail` on; returns how often that was."""
     size, d = index.shape[1], x.shape[1] - 1
     w, drag = x[0], pull[0]
-    z_array, pairs = np.zeros(lines(size)), np.empty((d, 2))  # c and p side by side, for one visit to memory
+    z_array, pairs = np.zeros(padded(size)), np.empty((d, 2))  # c and p side by side, for one visit to memory
     for j in range(d):
         pairs[j, 0], pairs[j, 1] = w[j], drag[j]
     values, columns, starts, order = pointer(data), pointer(indices), pointer(indptr), pointer(index)
@@ -65,7 +65,7 @@ def scaled_inner(
             alpha, beta = 1.0, 0.0
     for j in range(d):
         w[j] = alpha * pairs[j, 0] - beta * pairs[j, 1]
-    alive(z_array)
+    keep_alive(z_array)
     return taken
 
 
@@ -108,7 +108,7 @@ def lazy_inner(
 ) -> int:  # fmt: skip
     """As `scaled_inner`, for any number of outputs and every penalty."""
     N, size, d, outputs = index.shape[0], index.shape[1], x.shape[1] - 1, x.shape[0]
-    z = np.zeros((lines(size), outputs))
+    z = np.zeros((padded(size), outputs))
     matrix = pointer(data), pointer(indices), pointer(indptr)
     order, point, margins, targets = pointer(index), pointer(x), pointer(z), pointer(y)
     weights, slopes = pointer(weight), pointer(kept)
@@ -149,5 +149,5 @@ def lazy_inner(
             add_to(pointer(total), point, x.size)
             taken += 1
     catch_up(x, pull, N, last, step, now, l1, l2, rational)
-    alive(z)
+    keep_alive(z)
     return taken

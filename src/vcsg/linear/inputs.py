@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite
 
-from vcsg.linear.compiled import njit
-from vcsg.linear.losses import LOSSES
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Array, Penalty, Problem
 
 PENALTIES = ("l2", "l1", "elasticnet", "rational", None)

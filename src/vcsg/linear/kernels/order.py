@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vcsg.linear.compiled import inlined, njit
+from vcsg.linear.kernels.compiled import inlined, njit
 
 Index = npt.NDArray[np.uint32]
 

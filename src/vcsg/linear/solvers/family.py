@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear import order as orders
-from vcsg.linear import paired
-from vcsg.linear.epoch import constant_steps
-from vcsg.linear.loops import renewing, shrink
+from vcsg.linear.inner_steps import constant_steps
+from vcsg.linear.kernels import order as orders
+from vcsg.linear.kernels import paired
+from vcsg.linear.kernels.loops import renewing, shrink
 from vcsg.linear.problem import Array, Problem, variance
-from vcsg.linear.solution import Epoch, Solution
+from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.method import Method
 from vcsg.method.schedules import Facts, Plan
 from vcsg.method.weights import Constant, Rule, Tested
 from vcsg.run.sampling import Phase, draw_geometric, stream
 
-LOOK = 10
+EVALUATE_EVERY = 10
 """A method without anchors is looked at in every so many epochs."""
 TESTS = {"norm": paired.NORM, "lemma": paired.LEMMA, "elementwise": paired.ELEMENTWISE}
 
 
 @dataclass
-class Engine:
+class MethodRun:
     """A run of one method; an epoch is `look` and `move`."""
 
     problem: Problem
@@ -64,7 +64,7 @@ class Engine:
         anchored = self.method.anchored(self.epoch)
         drawn = anchored and (self.method.drawn == "epoch" or not self.mean.size)
         self.seen = self.size if drawn else 0
-        if not drawn and self.epoch % LOOK:
+        if not drawn and self.epoch % EVALUATE_EVERY:
             return 0, math.nan, math.inf
         value, norm = self.anchor() if drawn else self.evaluate()
         if not math.isfinite(value + norm):
@@ -170,7 +170,7 @@ def run(
     seed: int = 0,
     L: float | None = None,
     order: str = "random",
-    report: Callable[[Epoch], None] = lambda _: None,
+    report: Callable[[HistoryEntry], None] = lambda _: None,
 ) -> Solution:
     """Run a method of the family on a linear model.
 
@@ -183,13 +183,13 @@ def run(
         seed: of all sampling.
         L: the smoothness constant; None is the closed form max_i L_i.
         order: "random" rows, as the optimizer draws them, or "interleaved" ones, which memory serves faster.
-        report: called with an `Epoch` for every anchor.
+        report: called with an `HistoryEntry` for every anchor.
     """
     engine = begin(problem, start, method, seed, L, order)
     began, history = time.perf_counter(), []
     while engine.passes < passes:
         rows, value, norm = engine.look()
-        entry = Epoch(method.name, rows, value, norm, engine.passes, time.perf_counter() - began)
+        entry = HistoryEntry(method.name, rows, value, norm, engine.passes, time.perf_counter() - began)
         history.append(entry)
         report(entry)
         if norm <= tol and rows == problem.n:
@@ -200,12 +200,12 @@ def run(
 
 def begin(
     problem: Problem, start: Array, method: Method, seed: int = 0, L: float | None = None, order: str = "random"
-) -> Engine:
+) -> MethodRun:
     """The engine before its first epoch."""
     check(problem, method, order)
     L = problem.L() if L is None else L
     size = method.schedule.first(problem.n)
-    return Engine(problem, method, start.copy(), L, seed, order, problem.norms(), size=size)
+    return MethodRun(problem, method, start.copy(), L, seed, order, problem.norms(), size=size)
 
 
 def check(problem: Problem, method: Method, order: str) -> None:

@@ -1,6 +1,6 @@
 """The default solver: growing SVRG on rows copied side by side, then on all of them, then L-BFGS where that is faster.
 
-A first anchor of a thousand rows or so gets far for a thousandth of the price, so anchors grow as the method's schedule
+A first anchor of a thousand rows or so gets far for a thousandth of the price, so anchors grow as the schedule
 says. While they are small, their rows are read from a shuffled copy that fits a cache; once all n rows are asked for,
 the data are read in place, in an order that mixes them (`order.py`). An epoch returns the mean of its later points:
 constant steps leave a noise about the minimum that the mean has not. f's gradient at the anchor, exact when it has all
@@ -16,17 +16,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear import lbfgs, newton, order
 from vcsg.linear.curvature import smoothness
-from vcsg.linear.epoch import lazy, svrg_epoch
-from vcsg.linear.problem import DENSE_FROM, Anchor, Array, Problem, variance
-from vcsg.linear.solution import Epoch, Solution
-from vcsg.method import Method
-from vcsg.method.schedules import Facts, Plan
-from vcsg.method.weights import Constant, Weights
+from vcsg.linear.inner_steps import lazy, svrg_epoch
+from vcsg.linear.kernels import order
+from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
+from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers import lbfgs, newton
+from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 
 STEP = 1.5
-"""η in units of γ over the expected smoothness of a mini-batch."""
+"""The step size in units of one over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
 """Bytes of data whose rows may be taken from anywhere without loss of time."""
 PILOT = 20 << 20
@@ -44,41 +43,41 @@ FACTOR = 2000
 
 
 @dataclass
-class Run:
+class Stages:
     """One call of `solve`."""
 
     problem: Problem
     x: Array
     tol: float
     budget: float
-    method: Method
+    schedule: GrowingAnchor
     rng: order.Draws
-    report: Callable[[Epoch], None]
+    report: Callable[[HistoryEntry], None]
     mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """That of f's loss part."""
     largest: float = 0.0
     """The smoothness of a single row's, at most."""
-    history: list[Epoch] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
-    known: Anchor | None = None
+    known: PassResult | None = None
     """At x, over all rows."""
     sound: Array = field(default_factory=lambda: np.empty(0))
     """The last point where both were finite, to begin with the start."""
 
     # --- what is written down
 
-    def note(self, stage: str, rows: int, seen: Anchor) -> None:
-        entry = Epoch(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
+    def note(self, stage: str, rows: int, seen: PassResult) -> None:
+        entry = HistoryEntry(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
         self.history.append(entry)
         self.report(entry)
 
-    def look(self, anchor: Anchor, stage: str, B: int) -> float:
+    def look(self, anchor: PassResult, stage: str, B: int) -> float:
         """Write down an anchor of B rows; ‖∇f‖ over them."""
         self.note(stage, B, anchor)
         if math.isfinite(anchor.norm + anchor.value):
@@ -97,7 +96,7 @@ class Run:
         up for and L-BFGS pays for with a pass: where that has a Hessian, and so comes early, there is a second one. Of
         few rows for each unknown it would find the minimum of their noise.
         """
-        schedule, n = self.method.schedule, self.problem.n
+        schedule, n = self.schedule, self.problem.n
         B, first, plan, epoch = schedule.first(n), math.nan, None, 1
         while B <= min(pilot.n, n - 1) and self.passes < self.budget:
             anchor = pilot.anchor(self.x, 0, B)
@@ -107,7 +106,7 @@ class Run:
                 return plan
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
-            plan = self.method.schedule(Facts(epoch, n, spread, first))
+            plan = schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
             step = self.step_size(plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
@@ -121,7 +120,7 @@ class Run:
     def step_size(self, plan: Plan) -> float:
         """η by the expected smoothness of a mini-batch, L_f + L_max/b to leading order (Gower et al. 2019)."""
         L = self.smoothness + self.largest / plan.b + self.problem.penalty.curvature
-        return STEP * self.method.gamma * plan.factor / (L or 1.0)
+        return STEP * plan.factor / (L or 1.0)
 
     def full(self, whole: Problem, pilot: Problem, plan: Plan) -> bool:
         """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
@@ -176,7 +175,7 @@ class Run:
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         sample = part if size else None
 
-        def report(seen: Anchor) -> None:
+        def report(seen: PassResult) -> None:
             self.passes += 1
             self.note("l-bfgs", whole.n, seen)
 
@@ -213,31 +212,30 @@ def copied_rows(problem: Problem) -> int:
 
 
 def solve(
-    problem: Problem, start: Array, method: Method, tol: float, passes: float, seed: int,
-    report: Callable[[Epoch], None] = lambda _: None,
+    problem: Problem, start: Array, schedule: GrowingAnchor, tol: float, passes: float, seed: int,
+    report: Callable[[HistoryEntry], None] = lambda _: None,
 ) -> Solution:  # fmt: skip
     """A point with ‖∇f‖ ≤ tol, or the last one when so many passes over the rows are used up.
 
     Args:
         problem: what to minimise.
         start: where to begin.
-        method: SVRG's weights with a schedule of growing anchors.
+        schedule: the sizes of anchors and mini-batches; the steps between two anchors are SVRG's.
         tol: for ‖∇f‖; with an L1 part, of the subgradient of least norm.
         passes: at most so many, over all n rows.
         seed: of the order of rows.
         report: called with every entry of the history.
     """
-    check_method(method)
-    run = Run(problem, start.copy(), tol, passes, method, order.Draws(seed), report)
+    run = Stages(problem, start.copy(), tol, passes, schedule, order.Draws(seed), report)
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
     run.smoothness, run.largest = smoothness(pilot, norms)
-    run.slow = problem.penalty.rational > 0 and lazy(problem, method.schedule(Facts(1, n, 0.0, 0.0)).b)
+    run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     plan = None if run.slow else run.grow(pilot, norms)
     if plan is None:
-        plan = method.schedule(Facts(1, n, 0.0, 0.0))
+        plan = schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem
     if size == n:
         run.mix = order.sequential
@@ -253,17 +251,3 @@ def solve(
     if not converged and run.passes >= run.budget:
         run.message = f"{passes:g} passes are used up"
     return Solution(run.x, run.history, converged, run.message)
-
-
-def check_method(method: Method) -> None:
-    rules = list(method.weights.values())
-    if (
-        rules != [Constant(Weights(1, -1, 1))]
-        or method.moves != "epoch"
-        or method.drawn != "epoch"
-        or method.anchor_step
-    ):
-        raise ValueError(
-            f"method {method.name!r}: this solver is for SVRG's weights (1, −1, 1) and an anchor for every epoch; "
-            "run others with vcsg.linear.run"
-        )

@@ -91,19 +91,19 @@ def pointer(typing: Any, array: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def beyond(typing: Any, array: Any, offset: Any) -> Any:
+def offset_pointer(typing: Any, array: Any, offset: Any) -> Any:
     """A pointer to the number at `offset`."""
     return array(array, types.int64), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def alive(typing: Any, array: Any) -> Any:
+def keep_alive(typing: Any, array: Any) -> Any:
     """Nothing; but an array that is read through its pointer alone lives up to here."""
     return types.none(array), lambda context, builder, signature, args: context.get_dummy_value()
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def rolled(typing: Any) -> Any:
+def keep_rolled(typing: Any) -> Any:
     """Nothing; but the loop it stands in is not unrolled: what that sets up takes longer than a short loop."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -116,7 +116,7 @@ def rolled(typing: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def fetch(typing: Any, array: Any, offset: Any) -> Any:
+def prefetch(typing: Any, array: Any, offset: Any) -> Any:
     """Ask memory for the number at `offset` and its neighbours, into L2, and go on."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -18,9 +18,9 @@ import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.compiled import njit
 from vcsg.linear.curvature import column_scales, hessian_factors
-from vcsg.linear.problem import Anchor, Array, Problem
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.problem import Array, PassResult, Problem
 
 MEMORY = 10
 """Pairs of steps and changes of the gradient."""
@@ -32,20 +32,20 @@ class Reached(Exception):
 
 
 @dataclass
-class Watched:
+class CountedObjective:
     """f, counted and looked at: ends the search at the first point where ‖∇f‖ ≤ tol."""
 
     problem: Problem
     tol: float
     budget: float
     """Passes, at most."""
-    report: Callable[[Anchor], None]
+    report: Callable[[PassResult], None]
     x: Array
     """The best point so far, and what is known there."""
-    best: Anchor
+    best: PassResult
     passes: int = 0
 
-    def __call__(self, x: Array) -> Anchor:
+    def __call__(self, x: Array) -> PassResult:
         seen, best = self.problem.anchor(x), self.best
         self.passes += 1
         self.report(seen)
@@ -59,8 +59,8 @@ class Watched:
 
 
 def minimise(
-    problem: Problem, sample: Problem | None, start: Array, known: Anchor, tol: float, budget: float,
-    report: Callable[[Anchor], None],
+    problem: Problem, sample: Problem | None, start: Array, known: PassResult, tol: float, budget: float,
+    report: Callable[[PassResult], None],
 ) -> tuple[Array, float, str]:  # fmt: skip
     """(x, ‖∇f(x)‖, how it ended).
 
@@ -73,14 +73,14 @@ def minimise(
         budget: passes, at most.
         report: called with what each of them tells.
     """
-    f = Watched(problem, tol, budget, report, x=start, best=known)
+    f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
         message = _restarted(f) if problem.penalty.l1 else _search(f, start, known, sample)
     return f.x, f.best.norm, message
 
 
-def _search(f: Watched, x: Array, here: Anchor, sample: Problem | None) -> str:
+def _search(f: CountedObjective, x: Array, here: PassResult, sample: Problem | None) -> str:
     """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls."""
     inverse = _inverse(f.problem, sample, x)
     steps, changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
@@ -217,7 +217,7 @@ def blas_threads(sample: Problem) -> AbstractContextManager[object]:
     return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
 
 
-def _restarted(f: Watched) -> str:
+def _restarted(f: CountedObjective) -> str:
     """scipy's search, from the best point again when it gives up, as long as that helps: its line search may fail."""
     before, message = math.inf, ""
     while f.best.norm < before:
@@ -225,7 +225,7 @@ def _restarted(f: Watched) -> str:
     return message
 
 
-def _search_split(f: Watched, start: Array) -> str:
+def _search_split(f: CountedObjective, start: Array) -> str:
     """With an L1 part: w = p − q with p, q ≥ 0, and l1·Σ(p + q) is smooth."""
     scales, l1 = column_scales(f.problem), f.problem.penalty.l1
     free = np.zeros(start.shape, bool)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.compiled import njit
-from vcsg.linear.lanes import pointer
-from vcsg.linear.loops import lines, penalty_slope, shrink
-from vcsg.linear.losses import batch_slopes
-from vcsg.linear.rows import add_rows, located, margins
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.lanes import pointer
+from vcsg.linear.kernels.loops import padded, penalty_slope, shrink
+from vcsg.linear.kernels.losses import batch_slopes
+from vcsg.linear.kernels.rows import add_rows, located, margins
 
 NO_TEST, NORM, LEMMA, ELEMENTWISE = range(4)
 
@@ -55,7 +55,7 @@ def paired_inner(
     step: float, test: int, passed: Any, failed: Any, moving: bool, l1: float, l2: float, rational: float,
 ) -> None:  # fmt: skip
     """x ← prox(x − ηv), v = a·∇f_I(x) + b·∇f_I(y) + c·m; with `moving`, y ← x and m ← v before each step."""
-    z = np.zeros((lines(index.shape[1]), x.shape[0]))
+    z = np.zeros((padded(index.shape[1]), x.shape[0]))
     gx, gy = np.empty(x.shape), np.empty(x.shape)
     for t in range(index.shape[0]):
         batch_gradient(rows, y, weight, code, scale, bias, x, batch=index[t], l2=l2, rational=rational, z=z, g=gx)

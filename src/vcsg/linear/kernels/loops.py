@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.lanes import alive, fma, load, load_some, pointer, splat, store, store_some, take, total
-from vcsg.linear.losses import batch_slopes, class_slopes, eight
-from vcsg.linear.rows import (
+from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.lanes import fma, keep_alive, load, load_some, pointer, splat, store, store_some, take, total
+from vcsg.linear.kernels.losses import batch_slopes, class_slopes, loss_and_slope
+from vcsg.linear.kernels.rows import (
     AHEAD,
     NEAR,
     add_eight,
@@ -44,7 +44,7 @@ def dense_anchor(
         at = neighbours(first, d)
         z = start + (dots_together(values, at, d, x, 0) if near else dots_in_order(values, at, d, x, 0))
         w = load(weight, first)
-        value, slope = eight(code, scale, z, load(y, first))
+        value, slope = loss_and_slope(code, scale, z, load(y, first))
         losses, slope = fma(w, value, losses), w * slope
         store(kept, first, slope)
         slopes = slopes + slope
@@ -98,7 +98,7 @@ def anchor(
             for i in range(0, size, 8):
                 count = min(8, size - i)
                 w = load_some(weights, start + i, count)
-                value, slope = eight(code, scale, load(z, i), load_some(targets, start + i, count))
+                value, slope = loss_and_slope(code, scale, load(z, i), load_some(targets, start + i, count))
                 loss += total(w * value)
                 store(z, i, w * slope)
                 store_some(slopes, start + i, count, w * slope)
@@ -110,8 +110,8 @@ def anchor(
                     z[k] *= w
                     slopes[start * outputs + k] = z[k]
         add_rows(part, d, index, 0, size, z, outputs, bias, sums)
-    alive(counting)
-    alive(z_array)
+    keep_alive(counting)
+    keep_alive(z_array)
     return float(loss)
 
 
@@ -200,7 +200,7 @@ def add_to(total: Any, x: Any, size: int) -> None:
 
 
 @inlined
-def lines(size: int) -> int:
+def padded(size: int) -> int:
     """How many margins there must be room for: eight are written at a time."""
     return (size + 7) // 8 * 8
 
@@ -214,7 +214,7 @@ def differences(
     if outputs == 1:
         for i in range(0, size, 8):
             count = min(8, size - i)
-            _, slope = eight(code, scale, load(z, i), take(y, index, first + i, count))
+            _, slope = loss_and_slope(code, scale, load(z, i), take(y, index, first + i, count))
             slope = splat(factor * now) * take(weight, index, first + i, count) * slope
             store(z, i, fma(splat(factor * then), take(kept, index, first + i, count), slope))
     else:
@@ -260,8 +260,8 @@ def inner(
             add_to(sums, point, x.size)
     if index.shape[0] % 2:
         x[:] = spare
-    alive(z_array)
-    alive(spare)
+    keep_alive(z_array)
+    keep_alive(spare)
 
 
 @njit
@@ -271,7 +271,7 @@ def renewing(
 ) -> None:  # fmt: skip
     """SAGA: the slopes in `kept` are renewed as rows come by, and `mean` follows them."""
     n, size, outputs, d = kept.shape[0], index.shape[1], x.shape[0], x.shape[1] - 1
-    z, change = np.zeros((lines(size), outputs)), np.empty(x.shape)
+    z, change = np.zeros((padded(size), outputs)), np.empty(x.shape)
     for t in range(index.shape[0]):
         margins(located(rows), d, pointer(index), t * size, size, pointer(x), outputs, bias, pointer(z), True)
         batch_slopes(code, scale, pointer(z), pointer(index), t * size, size, outputs, pointer(y))

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.compiled import inlined, njit
-from vcsg.linear.lanes import (
+from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.lanes import (
     across,
-    beyond,
-    fetch,
     fma,
+    keep_rolled,
     lane,
     load,
     load_apart,
     load_some,
+    offset_pointer,
     pointer,
-    rolled,
+    prefetch,
     splat,
     store,
     store_some,
@@ -48,7 +48,7 @@ def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
     whole = d // 8 * 8
     j = 0
     while j + 16 <= whole:
-        rolled()
+        keep_rolled()
         s = fma(load(values, a + j), load(x, line + j), s)
         t = fma(load(values, a + j + 8), load(x, line + j + 8), t)
         j += 16
@@ -92,7 +92,7 @@ def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
     whole = d // 8 * 8
     for j in range(0, whole, 8):
-        rolled()
+        keep_rolled()
         w = load(x, line + j)
         s0, s1 = fma(load(values, a0 + j), w, s0), fma(load(values, a1 + j), w, s1)
         s2, s3 = fma(load(values, a2 + j), w, s2), fma(load(values, a3 + j), w, s3)
@@ -141,7 +141,7 @@ def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
     s4, s5, s6, s7 = splat(lane(s, 4)), splat(lane(s, 5)), splat(lane(s, 6)), splat(lane(s, 7))
     whole = d // 8 * 8
     for j in range(0, whole, 8):
-        rolled()
+        keep_rolled()
         t = fma(load(values, a0 + j), s0, load(g, line + j))
         u = load(values, a1 + j) * s1
         t, u = fma(load(values, a2 + j), s2, t), fma(load(values, a3 + j), s3, u)
@@ -194,8 +194,8 @@ def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
         for i in range(first, first + size):
             a = index[i] * d
             for j in range(a, a + d, 8):
-                rolled()
-                fetch(rows[0], j)
+                keep_rolled()
+                prefetch(rows[0], j)
 
 
 @inlined
@@ -253,8 +253,8 @@ def located(rows: Any) -> Any:
 def rows_from(rows: Any, d: int, start: int) -> Any:
     """The rows from `start` on, to be numbered from 0."""
     if len(rows) == 1:
-        return (beyond(rows[0], start * d),)
-    return rows[0], rows[1], beyond(rows[2], start)
+        return (offset_pointer(rows[0], start * d),)
+    return rows[0], rows[1], offset_pointer(rows[2], start)
 
 
 @inlined
