@@ -65,11 +65,11 @@ def test_the_trajectory_is_that_of_the_optimizer(name: str, options: dict[str, A
     epochs = 6 if name == "gd" else 4
     expected = torch_run(dense, method, epochs, decay)
     problem = dense if form == "dense" else make_problem("logistic", 60, 4, 0.0, Penalty(l2=decay), form)
-    state = family.begin(problem, np.zeros(problem.shape), method, seed=3)
+    executor = family.LinearExecutor(problem, np.zeros(problem.shape), method, seed=3)
     for x in expected:
-        state.look()
-        state.move()
-        np.testing.assert_allclose(state.x[0, :-1], x, rtol=1e-9, atol=1e-11)
+        executor.look()
+        executor.move()
+        np.testing.assert_allclose(executor.point.x[0, :-1], x, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", LOSSES)

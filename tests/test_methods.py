@@ -186,7 +186,7 @@ def test_expectation_and_bias_by_enumeration(name: str, options: dict[str, Any])
         if optimizer.phase.kind == "inner" and apart and optimizer.epoch > 1:
             break
     state, x = saved(optimizer), p.detach().numpy().copy()
-    place = state["vcsg"]["run"]
+    place = state["vcsg"]["state"]
     position, depth = place["position"], place["depth"]
     level = min(place["plan"]["levels"][position] - 1, depth) if place["plan"]["levels"] else depth
     y, m = held(optimizer, p, "anchor", level), held(optimizer, p, "mean", level)

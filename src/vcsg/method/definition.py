@@ -114,6 +114,9 @@ class Method:
             )
         if self.moves == "nested" and self.drawn != "epoch":
             raise ValueError(self._fault("drawn", self.drawn, "nested anchors need drawn='epoch'"))
+        if self.drawn == "once" and self.moves == "epoch" and not self.table and self.anchored(1):
+            remedy = "an anchor that is drawn once has to move with every step, moves='step', or to be a table"
+            raise ValueError(self._fault("drawn", self.drawn, remedy))
         if (self.moves != "epoch" or self.anchor_step) and not self.anchored(1):
             raise ValueError(
                 f"method {self.name!r}: moves={self.moves!r} and anchor_step={self.anchor_step} speak of an anchor, "

@@ -156,12 +156,17 @@ class Course:
         state, phase = self.state, self.state.phase
         if phase.kind == "smoothness" or (phase.kind == "inner" and state.position == 0 and not state.drawn):
             return 0
-        ends = (phase.count // 2, phase.count) if phase.kind == "inner" and self._judges_losses() else (phase.count,)
-        last = min(next(end for end in ends if end > state.position), state.position + most)
+        last = min(self.next_judgement(), state.position + most)
         each = self._evaluations() if phase.kind == "inner" else 1
         wanted = phase.bounds(state.position).start + (limit - state.ifo) / each
         within = range(state.position, last - 1)
         return 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+
+    def next_judgement(self) -> int:
+        """The position in the phase where it is next judged, or ends."""
+        count = self.state.phase.count
+        halved = self.state.phase.kind == "inner" and self._judges_losses() and self.state.position < count // 2
+        return count // 2 if halved else count
 
     def remaining(self) -> tuple[Share, Phase, int]:
         """This rank's share, the current phase and how many of its batches are done."""
@@ -215,6 +220,14 @@ class Course:
         except FloatingPointError:
             self.state = begun.rewound()  # m has taken in what is not finite
             raise
+
+    def take_anchor(self, total: AnchorSum, g_norm2: float) -> None:
+        """A whole anchor was evaluated at once, on this one rank; see `close_anchor`."""
+        state = self.state
+        state.steps += 1
+        state.ifo += total.samples
+        state.position = state.phase.count
+        self.close_anchor(total, g_norm2)
 
     def close_anchor(self, total: AnchorSum, g_norm2: float) -> None:
         """The anchor is complete, on all ranks: judge its point. A good one is planned from, and gone back to later."""

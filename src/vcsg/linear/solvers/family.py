@@ -1,7 +1,8 @@
-"""Any method of the family on the compiled loops, with the samples that `FiniteSumOptimizer` would draw.
+"""The compiled executor: any method of the family on linear models, with the samples that `FiniteSumOptimizer` draws.
 
-The plan of every epoch is the method's own; an anchor of all n rows leaves their slopes, and its inner steps then cost
-one evaluation. A smaller anchor, a rule that compares gradients or an anchor that moves needs both evaluations.
+It drives the same course as the optimizer, a phase at a time. An anchor of all n rows leaves their slopes, and its
+inner steps then cost one evaluation. A smaller anchor, a rule that compares gradients or an anchor that moves needs
+two.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,148 +17,190 @@ from vcsg.linear.inner_steps import constant_steps
 from vcsg.linear.kernels import order as orders
 from vcsg.linear.kernels import paired
 from vcsg.linear.kernels.loops import renewing, shrink
-from vcsg.linear.problem import Array, Problem, variance
+from vcsg.linear.problem import Array, PassResult, Problem, variance
 from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.method import Method
-from vcsg.method.schedules import Facts, Plan
-from vcsg.method.weights import Constant, Rule, Tested
-from vcsg.run.sampling import Phase, draw_geometric, stream
+from vcsg.method.schedules import Facts
+from vcsg.method.weights import Constant, Rule, Tested, is_standard
+from vcsg.run.course import Course, CourseOptions
+from vcsg.run.sampling import stream
+from vcsg.run.variance import AnchorSum
 
 EVALUATE_EVERY = 10
-"""A method without anchors is looked at in every so many epochs."""
+"""A method without anchors is evaluated on all rows in every tenth epoch."""
+JUDGED_ROWS = 256
+"""The rows whose mean loss judges the steps of an epoch that has no anchor, at most."""
 TESTS = {"norm": paired.NORM, "lemma": paired.LEMMA, "elementwise": paired.ELEMENTWISE}
 
 
-@dataclass
-class MethodRun:
-    """A run of one method; an epoch is `look` and `move`."""
+class LinearPoint:
+    """The arrays of a run: x, the anchor y with its mean m, and the anchor that moves where the method has one."""
 
-    problem: Problem
-    method: Method
-    x: Array
-    L: float
-    seed: int
-    order: str
-    norms: Array
-    epoch: int = 1
-    number: int = 0
-    """Counts phases, as the optimizer does: with the seed it determines what is drawn."""
-    size: int = 0
-    first_variance: float = math.nan
-    variance: float = math.nan
-    passes: float = 0.0
-    seen: int = 0
-    """The rows of this epoch's anchor; 0 where it has none of its own."""
-    exact: bool = False
-    """Whether the last anchor took all rows."""
-    point: Array = field(default_factory=lambda: np.empty(0))
-    """y, and below m with the penalty's part, and the slopes of all rows at y where they are known."""
-    mean: Array = field(default_factory=lambda: np.empty(0))
-    kept: Array = field(default_factory=lambda: np.empty(0))
+    lr, sign = 1.0, 1
+
+    def __init__(self, problem: Problem, start: Array) -> None:
+        self.problem, self.x = problem, start.copy()
+        self.anchor, self.mean = start.copy(), np.zeros(problem.shape)
+        self.loss_mean = np.zeros(problem.shape)
+        """m without the gradient of the penalty."""
+        self.slopes = np.empty(0)
+        """w_i φ'_i at y of every row of the anchor."""
+        self.moved = self.anchor, self.mean
+        """(y, m) of the anchor that moves with the steps."""
+
+    def store(self, name: str) -> None:
+        """Keep x as the last good point, which is y. (There is no weighted output, and so no other name.)"""
+        self.anchor = self.x.copy()
+
+    def restore(self, name: str) -> None:
+        """Go back to the last good point."""
+        self.x = self.anchor.copy()
+
+    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
+        """x ← prox(x − η·weight·m)."""
+        step, l1 = step_size(self.lr), self.problem.penalty.l1
+        self.x -= step * weight * self.mean
+        if l1:
+            shrink(self.x, step * l1)
+
+
+class LinearExecutor:
+    """Does the phases of a run by compiled loops; an epoch is `look` and `move`.
+
+    Args:
+        problem: what is minimised.
+        start: where to begin.
+        method: what to run.
+        seed: of all sampling.
+        L: the smoothness constant; None is the closed form max_i L_i.
+        order: how inner steps take rows, "random" or "interleaved".
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        start: Array,
+        method: Method,
+        seed: int = 0,
+        L: float | None = None,
+        order: str = "random",
+    ) -> None:
+        check(problem, method, order)
+        self.problem, self._order, self._norms = problem, order, problem.norms()
+        self.point = LinearPoint(problem, start)
+        options = CourseOptions(variance="exact")
+        self.course = Course(method, problem.n, self.point, None, options, seed, problem.L() if L is None else L)
+        self.passes = 0.0
+        """Rows evaluated at a point, in units of n."""
+        self.measured = self.point.x
+        """The point that was last looked at; a method that steps along its anchor has gone on from it already."""
 
     def look(self) -> tuple[int, float, float]:
-        """Draw an anchor where the method wants one: how many rows were seen, f and ‖∇f‖ over them.
+        """Draw an anchor where the epoch has one: how many rows were seen, f and ‖∇f‖ over them.
 
-        A method without anchors is looked at in every tenth epoch, which costs a pass.
+        A method without anchors is evaluated on all rows in every tenth epoch, which costs a pass.
         """
-        anchored = self.method.anchored(self.epoch)
-        drawn = anchored and (self.method.drawn == "epoch" or not self.mean.size)
-        self.seen = self.size if drawn else 0
-        if not drawn and self.epoch % EVALUATE_EVERY:
+        state = self.course.state
+        if state.phase.kind == "anchor":
+            rows, found = state.phase.total, self._anchor()
+            return rows, found.value, found.norm
+        if state.epoch % EVALUATE_EVERY:
             return 0, math.nan, math.inf
-        value, norm = self.anchor() if drawn else self.evaluate()
-        if not math.isfinite(value + norm):
-            raise FloatingPointError(f"in epoch {self.epoch} f = {value} and ‖∇f‖ = {norm}, with L = {self.L:.3g}")
-        return (self.seen if drawn else self.problem.n), value, norm
-
-    def evaluate(self) -> tuple[float, float]:
         self.passes += 1
-        found = self.problem.anchor(self.x)
-        return found.value, found.norm
+        self.measured = self.point.x.copy()
+        found = self.problem.anchor(self.measured)
+        return self.problem.n, found.value, found.norm
 
     def move(self) -> None:
         """The inner steps of the epoch."""
-        spread = self.variance if self.seen else math.nan
-        plan = self.method.schedule(Facts(self.epoch, self.problem.n, spread, self.first_variance))
-        length = math.ceil(plan.B / plan.b)
-        if self.method.length == "geometric":
-            length = draw_geometric(stream(self.seed, "length", self.number), plan.B, plan.b)
-        self.inner(plan, length, self.method.gamma / self.L * plan.factor)
-        self.epoch, self.size = self.epoch + 1, plan.next_B
+        phase = self.course.state.phase
+        while phase.kind == "inner" and self.course.state.phase is phase:
+            self._inner()
 
-    def anchor(self) -> tuple[float, float]:
-        """Evaluate B rows at x: y, m and S*; f and ‖∇f‖ over them."""
-        problem, n, x = self.problem, self.problem.n, self.x
-        self.number += 1
-        self.exact = self.size == n
-        chosen = Phase("anchor", self.number, 1, self.size, n, self.seed).indices
-        part = problem if self.exact else problem.subset(chosen)
-        found = part.anchor(x)
-        self.passes += self.size / n
-        self.point, self.kept, self.mean = x.copy(), found.kept, found.smooth
-        self.variance = variance(found, self.norms if self.exact else self.norms[chosen], n)
-        self.first_variance = self.variance if math.isnan(self.first_variance) else self.first_variance
-        return found.value, found.norm
+    def _anchor(self) -> PassResult:
+        """Evaluate B rows at x: m and S*, f and ‖∇f‖ over them."""
+        point, phase, n = self.point, self.course.state.phase, self.problem.n
+        B = phase.total
+        part = self.problem if n == B else self.problem.subset(phase.indices)
+        norms = self._norms if n == B else self._norms[phase.indices]
+        self.measured = point.x.copy()
+        found = part.anchor(self.measured)
+        self.passes += B / n
+        point.mean, point.loss_mean, point.slopes = found.smooth, found.gradient, found.kept
+        spread = variance(found, norms, n) * n / (n - 1) * (B - 1) if B > 1 else 0.0
+        # The losses of single rows are not known: of some rows, the mean alone condemns nothing.
+        total = AnchorSum(samples=B, chunks=B, loss=found.value, spread=spread, loss_spread=0.0 if n == B else math.inf)
+        self.course.take_anchor(total, found.norm**2)
+        return found
 
-    def inner(self, plan: Plan, length: int, step: float) -> None:
-        rule = self.method.weights[plan.regime].at(self.epoch)
-        if self.method.anchor_step and self.seen:
-            self.descend(self.mean, step)
-        if all(w.now == w.anchor == 0 for w in rule.choices):
-            for _ in range(length):
-                self.descend(rule.choices[0].mean * self.mean, step)
+    def _inner(self) -> None:
+        """The inner steps up to where the course judges them next."""
+        course, state, rule = self.course, self.course.state, self.course.rule
+        if not is_standard(rule):
+            raise ValueError(rule_refusal(course.method, rule))
+        index = self._index(state.position, course.next_judgement())
+        if state.position == 0 and not state.drawn and not course.allows(self._loss(index[:1]), 0.0):
             return
-        if not length:
-            return
-        index = self.index(length, plan.b)
-        touched = index.size / self.problem.n
-        if self.method.table:
-            terms = self.problem.penalty
-            mean = self.mean - terms.gradient(self.point)
-            renewing(*self.problem.model, self.x, self.kept, mean, index, step, *terms.terms)
-            self.mean = mean + terms.gradient(self.point)
-            self.passes += touched
-        elif isinstance(rule, Constant) and self.method.moves == "epoch" and (self.exact or not rule.weights.anchor):
-            self.constant(rule, index, step)
-            self.passes += touched
+        self._take(rule, index, course.step_size(self.point.lr))
+        loss = self._loss(index)
+        course.take_steps([loss] * len(index), [0.0] * len(index))
+
+    def _take(self, rule: Rule, index: orders.Index, step: float) -> None:
+        """x after the steps with these rows."""
+        course, point, problem = self.course, self.point, self.problem
+        touched = index.size / problem.n
+        if course.method.table:
+            renewing(*problem.model, point.x, point.slopes, point.loss_mean, index, step, *problem.penalty.terms)
+        elif type(rule) is Constant and course.method.moves == "epoch" and (self._exact or not rule.weights.anchor):
+            self._constant(rule, index, step)
         else:
-            self.both(rule, index, step)
-            self.passes += 2 * touched
+            self._paired(rule, index, step)
+            touched *= 2
+        self.passes += touched
 
-    def constant(self, rule: Constant, index: orders.Index, step: float) -> None:
-        weights, problem = rule.weights, self.problem
+    @property
+    def _exact(self) -> bool:
+        """Whether the anchor took all rows, so that the slopes of all are known."""
+        return len(self.point.slopes) == self.problem.n
+
+    def _constant(self, rule: Constant, index: orders.Index, step: float) -> None:
+        weights, problem, point = rule.weights, self.problem, self.point
+        slopes: Array = np.zeros((problem.n, problem.outputs))
+        pull: Array = np.zeros(problem.shape)
         if weights.anchor or weights.mean:
-            pull = weights.mean * self.mean + weights.anchor * problem.penalty.gradient(self.point)
-            kept = self.kept if self.exact else np.zeros((problem.n, problem.outputs))
-        else:
-            pull, kept = np.zeros(problem.shape), np.zeros((problem.n, problem.outputs))
-        self.x = constant_steps(problem, self.x, kept, pull, index, step, weights, average=False)
+            pull = weights.mean * point.mean + weights.anchor * problem.penalty.gradient(point.anchor)
+            slopes = point.slopes if self._exact else slopes
+        point.x = constant_steps(problem, point.x, slopes, pull, index, step, weights, average=False)
 
-    def both(self, rule: Rule, index: orders.Index, step: float) -> None:
-        test = TESTS[rule.test] if isinstance(rule, Tested) else paired.NO_TEST
+    def _paired(self, rule: Rule, index: orders.Index, step: float) -> None:
+        point, moves = self.point, self.course.method.moves == "step"
+        [(read, _)] = self.course.levels(1)
+        if read == 0:
+            point.moved = (point.anchor.copy(), point.mean.copy()) if moves else (point.anchor, point.mean)
+        test = TESTS[rule.test] if type(rule) is Tested else paired.NO_TEST
         passed, failed = rule.choices[0], rule.choices[-1]
         paired.paired_inner(
-            *self.problem.model, self.x, self.point, self.mean, index, step, test, np.array(passed), np.array(failed),
-            self.method.moves == "step", *self.problem.penalty.terms,
+            *self.problem.model, point.x, *point.moved, index, step, test, np.array(passed), np.array(failed),
+            moves, *self.problem.penalty.terms,
         )  # fmt: skip
 
-    def index(self, length: int, b: int) -> orders.Index:
-        """The rows of every step."""
-        n = self.problem.n
-        self.number += 1
-        if self.order == "interleaved":
-            rng = stream(self.seed, "samples", self.number)
-            lines = [orders.interleaved(n, b, rng) for _ in range(math.ceil(length / (n // b)))]
-            return np.concatenate(lines)[:length]
-        blocks = n // b if self.method.table else 0
-        phase = Phase("inner", self.number, length, length * b, n, self.seed, (), blocks)
-        rows = phase.indices.astype(np.uint32).reshape(-1, b)
-        return rows[[phase.block(k) for k in range(length)]] if blocks else rows
+    def _loss(self, index: orders.Index) -> float:
+        """f over the last rows of some steps, where the method's own losses judge it; else whether x is finite."""
+        if self.course.state.drawn and self.course.method.drawn == "epoch":
+            return 0.0 if np.isfinite(self.point.x).all() else math.nan
+        rows = index.reshape(-1)[-JUDGED_ROWS:].astype(np.int64)
+        return self.problem.subset(rows).anchor(self.point.x).value
 
-    def descend(self, v: Array, step: float) -> None:
-        self.x -= step * v
-        if self.problem.penalty.l1:
-            shrink(self.x, step * self.problem.penalty.l1)
+    def _index(self, first: int, end: int) -> orders.Index:
+        """The rows of the steps from `first` on, before `end`."""
+        phase, n = self.course.state.phase, self.problem.n
+        b = phase.size(0)
+        if self._order == "interleaved":
+            rng = stream(self.course.seed, "samples", phase.number)
+            lines = [orders.interleaved(n, b, rng) for _ in range(math.ceil(phase.count / (n // b)))]
+            return np.concatenate(lines)[first:end]
+        rows = phase.indices.astype(np.uint32).reshape(-1, b)
+        return rows[[phase.block(k) for k in range(first, end)]] if phase.blocks else rows[first:end]
 
 
 def run(
@@ -177,40 +219,34 @@ def run(
     Args:
         problem: what to minimise.
         start: where to begin, of shape `problem.shape`.
-        method: one of `vcsg.make`; nested anchors (SNVRG) are refused.
+        method: one of `vcsg.make`; nested anchors (SNVRG) and rules with code of their own are refused.
         tol: stop where ‖∇f‖ ≤ tol over all rows.
         passes: stop when so many passes are used up; a row evaluated at one point counts 1/n.
         seed: of all sampling.
-        L: the smoothness constant; None is the closed form max_i L_i.
+        L: the smoothness constant; None is the closed form max_i L_i. It doubles where a run diverges.
         order: "random" rows, as the optimizer draws them, or "interleaved" ones, which memory serves faster.
-        report: called with an `HistoryEntry` for every anchor.
+        report: called with a `HistoryEntry` for every anchor.
     """
-    engine = begin(problem, start, method, seed, L, order)
+    executor = LinearExecutor(problem, start, method, seed, L, order)
     began, history = time.perf_counter(), []
-    while engine.passes < passes:
-        rows, value, norm = engine.look()
-        entry = HistoryEntry(method.name, rows, value, norm, engine.passes, time.perf_counter() - began)
+    while executor.passes < passes:
+        rows, value, norm = executor.look()
+        entry = HistoryEntry(method.name, rows, value, norm, executor.passes, time.perf_counter() - began)
         history.append(entry)
         report(entry)
         if norm <= tol and rows == problem.n:
-            return Solution(engine.x, history, True, "‖∇f‖ ≤ tol")
-        engine.move()
-    return Solution(engine.x, history, False, f"{passes:g} passes are used up")
-
-
-def begin(
-    problem: Problem, start: Array, method: Method, seed: int = 0, L: float | None = None, order: str = "random"
-) -> MethodRun:
-    """The engine before its first epoch."""
-    check(problem, method, order)
-    L = problem.L() if L is None else L
-    size = method.schedule.first(problem.n)
-    return MethodRun(problem, method, start.copy(), L, seed, order, problem.norms(), size=size)
+            return Solution(executor.measured, history, True, "‖∇f‖ ≤ tol")
+        executor.move()
+    return Solution(executor.point.x, history, False, f"{passes:g} passes are used up")
 
 
 def check(problem: Problem, method: Method, order: str) -> None:
+    """Refuse what the compiled loops cannot run as it stands."""
     if method.moves == "nested":
-        raise ValueError(f"{method.name} has nested anchors, which the compiled engine lacks: use FiniteSumOptimizer")
+        raise ValueError(f"{method.name} has nested anchors, which the compiled loops lack: use FiniteSumOptimizer")
+    for rule in (rule.at(1) for rule in method.weights.values()):
+        if not is_standard(rule):
+            raise ValueError(rule_refusal(method, rule))
     if order not in ("random", "interleaved"):
         raise ValueError(f"order = {order!r}: choose 'random' or 'interleaved'")
     if method.table:
@@ -220,3 +256,11 @@ def check(problem: Problem, method: Method, order: str) -> None:
                 f"{method.name} with b = {b} on n = {problem.n} rows: its fixed blocks must have one size and come in "
                 "random order; choose a b that divides n"
             )
+
+
+def rule_refusal(method: Method, rule: Rule) -> str:
+    """Why a rule cannot be run by the compiled loops."""
+    return (
+        f"{method.name} has the rule {type(rule).__name__}, which forms its direction by code of its own; the compiled "
+        "loops know constant weights and the tests of vcsg.method.Tested: use FiniteSumOptimizer"
+    )
