@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import itertools
 import logging
 import math
+import re
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +23,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import vcsg
 from vcsg import FiniteSumOptimizer
+from vcsg.optimizer import CommonOptions
 from vcsg.run.course import MAX_ROLLBACKS
+from vcsg.run.power_iteration import curvature
 
 METHODS = sorted(vcsg.methods())
 
@@ -288,8 +293,10 @@ def _bytes(state: dict[str, Any]) -> bytes:
 
 
 def test_a_preset_takes_no_method_and_a_method_no_options() -> None:
-    with pytest.raises(TypeError, match="takes a Method or a name"):
+    with pytest.raises(TypeError, match="positional"):
         vcsg.SVRG([parameter()], 60, "sgd")
+    with pytest.raises(TypeError, match="takes a Method or a name"):
+        vcsg.SVRG([parameter()], 60, method="sgd")
     with pytest.raises(TypeError, match="takes a Method or a name"):
         FiniteSumOptimizer([parameter()], 60)
     with pytest.raises(TypeError, match="options b go to a method given by name"):
@@ -303,8 +310,27 @@ def test_presets_and_names_are_the_same(name: str) -> None:
     assert repr(optimizer.method) == repr(vcsg.methods()[name])
     assert optimizer.method.name == name
     assert type(optimizer).__name__ in vcsg.__all__
-    assert "Args" in FiniteSumOptimizer.__doc__
-    assert type(optimizer).__doc__.startswith(vcsg.method.registry._REGISTRY[name].__doc__)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_preset_has_typed_options_and_explains_every_one(name: str) -> None:
+    """What is written in presets.py, for editors and type checkers, are the options that the catalogue has."""
+    factory = vcsg.method.factory(name)
+    [preset] = [cls for cls in FiniteSumOptimizer.__subclasses__() if cls.factory is factory]
+    hints = typing.get_type_hints(preset.__init__)
+    written = inspect.signature(preset.__init__).parameters
+    own = {key: p.default for key, p in written.items() if p.kind == p.KEYWORD_ONLY}
+    assert own == {key: p.default for key, p in inspect.signature(factory).parameters.items()}
+    assert {key: hints[key] for key in own} == {
+        key: hint for key, hint in typing.get_type_hints(factory).items() if key != "return"
+    }
+    common = inspect.signature(FiniteSumOptimizer.__init__).parameters
+    shared = [key for key, p in common.items() if p.kind == p.KEYWORD_ONLY]
+    assert list(typing.get_type_hints(CommonOptions)) == shared
+    assert list(inspect.signature(preset).parameters) == ["params", "n", *own, *shared]
+    explained = re.findall(r"^    (\w+): \S", preset.__doc__ or "", re.MULTILINE)
+    assert explained == ["params", "n", *own, *shared]
+    assert (preset.__doc__ or "").startswith((factory.__doc__ or "").splitlines()[0])
 
 
 def test_batches_needs_a_rule_to_stop() -> None:
@@ -459,7 +485,7 @@ def test_L_of_float32_nets_is_near_the_hessian() -> None:
             return list(torch.autograd.grad(torch.nn.functional.cross_entropy(model(X), Y), params))
 
     with torch.no_grad():
-        found = vcsg.run.power_iteration.curvature(gradient, params, centre, seed=0)
+        found = curvature(gradient, params, centre, seed=0)
     assert found == pytest.approx(exact, rel=0.1)
     assert all(torch.equal(p, c) for p, c in zip(params, centre, strict=True))
 

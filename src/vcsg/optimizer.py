@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,24 @@ CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evalua
     optimizer.step(closure)"""
 
 
+class CommonOptions(TypedDict, total=False):
+    """The options that every method has; `FiniteSumOptimizer` explains them."""
+
+    lr: float | None
+    L: float | None
+    weight_decay: float
+    maximize: bool
+    clip_norm: float | None
+    foreach: bool | None
+    buffers: Iterable[Tensor]
+    output: str
+    variance: str
+    chunk: int
+    seed: int
+    group: ProcessGroup | None
+    callback: Callable[[Record], None] | None
+
+
 class FiniteSumOptimizer(Optimizer):
     """Minimises f(x) = (1/n) Σ f_i(x) with any method of the family.
 
@@ -68,11 +87,11 @@ class FiniteSumOptimizer(Optimizer):
         output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j.
         variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
         chunk: the most samples of an anchor that are evaluated at once; fewer take less memory.
-        seed: of all sampling and of the closure's randomness (dropout).
+        seed: the seed of all sampling and of the closure's randomness (dropout).
         group: the ranks of torch.distributed to work with, each with all the data; None is the default group where one
             is initialised. All make the optimizer alike; it begins with the parameters of the first.
         callback: called with the `Record` of every epoch.
-        options: those of the method, where it is given by name.
+        options: the options of the method, where it is given by name.
     """
 
     factory: ClassVar[Callable[..., Method] | None] = None
@@ -84,7 +103,7 @@ class FiniteSumOptimizer(Optimizer):
         if method is None:
             return
         cls.factory = staticmethod(method)
-        cls.__doc__ = (method.__doc__ or "") + f"\n\nTakes the arguments of `{__name__}.FiniteSumOptimizer` as well."
+        cls.__doc__ = _preset_doc(method)
         common = inspect.signature(FiniteSumOptimizer.__init__).parameters.values()
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(method).parameters.values()]
         kept = [p for p in common if p.name not in ("self", "method", "options")]
@@ -384,6 +403,15 @@ class FiniteSumOptimizer(Optimizer):
         logger.debug("%s", self.record)
         if self._callback is not None:
             self._callback(self.record)
+
+
+def _preset_doc(method: Callable[..., Method]) -> str:
+    """The docstring of a preset: what the method is, and every option, its own and the common ones."""
+    text, _, own = inspect.cleandoc(method.__doc__ or "").partition("\n\nArgs:\n")
+    listed = inspect.cleandoc(FiniteSumOptimizer.__doc__ or "").partition("Args:\n")[2] + "\n"
+    entries = re.findall(r"^    \S.*\n(?:     .*\n)*", listed, re.MULTILINE)
+    common = [entry for entry in entries if not entry.lstrip().startswith(("method:", "options:"))]
+    return f"{text}\n\nArgs:\n{''.join(common[:2])}{own.rstrip() + chr(10) if own else ''}{''.join(common[2:])}"
 
 
 def _check_group(group: dict[str, Any]) -> None:

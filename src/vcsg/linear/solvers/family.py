@@ -180,7 +180,7 @@ class LinearExecutor:
         test = TESTS[rule.test] if type(rule) is Tested else paired.NO_TEST
         passed, failed = rule.choices[0], rule.choices[-1]
         paired.paired_inner(
-            *self.problem.model, point.x, *point.moved, index, step, test, np.array(passed), np.array(failed),
+            *self.problem.model, point.x, *point.moved, index, step, test, np.array(passed, float), np.array(failed, float),
             moves, *self.problem.penalty.terms,
         )  # fmt: skip
 
