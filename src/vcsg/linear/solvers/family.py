@@ -178,10 +178,10 @@ class LinearExecutor:
         if read == 0:
             point.moved = (point.anchor.copy(), point.mean.copy()) if moves else (point.anchor, point.mean)
         test = TESTS[rule.test] if type(rule) is Tested else paired.NO_TEST
-        passed, failed = rule.choices[0], rule.choices[-1]
+        passed, failed = (np.array(rule.choices[k], dtype=np.float64) for k in (0, -1))
         paired.paired_inner(
-            *self.problem.model, point.x, *point.moved, index, step, test, np.array(passed, float), np.array(failed, float),
-            moves, *self.problem.penalty.terms,
+            *self.problem.model, point.x, *point.moved, index, step, test, passed, failed, moves,
+            *self.problem.penalty.terms,
         )  # fmt: skip
 
     def _loss(self, index: orders.Index) -> float:
