@@ -25,7 +25,7 @@ from vcsg.method.weights import Constant, Rule, Tested
 from vcsg.run.sampling import Phase, draw_geometric, stream
 
 EVALUATE_EVERY = 10
-"""A method without anchors is looked at in every so many epochs."""
+"""The number of epochs between two evaluations of a method that has no anchors."""
 TESTS = {"norm": paired.NORM, "lemma": paired.LEMMA, "elementwise": paired.ELEMENTWISE}
 
 
