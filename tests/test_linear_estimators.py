@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
 import pickle
+import re
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -376,3 +379,15 @@ def test_only_growing_svrg_itself_goes_to_the_default_solver() -> None:
     mine = LinearClassifier(alpha=0.1, tol=1e-3, method=replace(plain, name="mine", weights=weights)).fit(X, y)
     assert mine.solver_ == "mine"
     assert {entry.stage for entry in mine.history_} == {"mine"}
+
+
+@pytest.mark.parametrize("kind", [LinearClassifier, LinearRegressor])
+def test_every_option_is_explained_and_the_example_runs(kind: Any) -> None:
+    text = inspect.getdoc(kind) or ""
+    args = text.split("Args:")[1].split("Attributes:")[0]
+    for option in inspect.signature(kind).parameters:
+        assert re.search(rf"^ +{option}: [A-Z]\S* ", args, re.MULTILINE), option
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    examples = [case for case in finder.find(kind, globs={kind.__name__: kind}) if case.examples]
+    assert examples
+    assert runner.run(examples[0]).failed == 0

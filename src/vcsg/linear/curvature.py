@@ -1,4 +1,4 @@
-"""The curvature of f from some of its rows: the smoothness of a mini-batch, and a factor of the Hessian."""
+"""The curvature of f, estimated from some of its rows: smoothness constants, and factors of the Hessian."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from vcsg.linear.kernels.rows import add_rows, located, margins
 from vcsg.linear.problem import Array, Problem
 
 SAMPLE = 256
-"""The rows whose mean curvature is measured."""
+"""The number of rows whose mean curvature is measured."""
 ITERATIONS = 4
+"""Power iterations for the largest eigenvalue."""
 
 
 def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
-    """κ·λ_max of (1/n)Σ w_i a_i a_iᵀ, from the first rows, that of f's loss; and the largest of a single row's."""
+    """The smoothness of the mean loss, κ·λ_max((1/n)Σ w_i a_i a_iᵀ) from the first rows, and the largest of one row."""
     size, bound = min(SAMPLE, problem.n), problem.loss.curvature
     mean, largest = _largest(problem.parts, problem.weight, norms, size, problem.d, problem.bias)
     return bound * mean, bound * largest
@@ -46,7 +47,7 @@ def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float)
 
 
 def row_curvatures(problem: Problem, x: Array) -> Array:
-    """w_i φ''_i / n at x, a line for every row."""
+    """w_i φ''_i / n at x: a line for every row, a column for every output."""
     out = np.empty((problem.n, problem.outputs))
     _row_curvatures(*problem.model, x, out)
     return out
@@ -73,9 +74,9 @@ def _row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bia
 
 
 def hessian_factors(problem: Problem, x: Array) -> Array:
-    """For every output the lower Cholesky factor of H, the Hessian at x of this problem's f (its block of that output).
+    """The lower Cholesky factor of the Hessian at x, one for the diagonal block of each output.
 
-    H is a sample's in any case, so single precision will do for it, unless it overflows.
+    The Hessian is that of a sample of rows, so single precision is enough unless it overflows.
     """
     dense = problem.rows.toarray() if problem.sparse else problem.rows
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
@@ -145,7 +146,7 @@ def _factor(gram: Any, curvature: float, hessian: Array) -> bool:
 
 
 def column_scales(problem: Problem) -> Array:
-    """1/√(the curvature along each coordinate), from these rows: what there is where d is too large for a factor."""
+    """1/√(a bound on the curvature along each coordinate): used where d is too large for a factor of the Hessian."""
     if problem.sparse:
         square = sparse.csr_matrix(
             (problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape

@@ -27,11 +27,11 @@ from vcsg.method import GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
 
 PARTIAL = 4.0
-"""The passes of `partial_fit` over its rows."""
+"""The number of passes that one call of `partial_fit` makes over its rows."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor have in common: options, checks, and the way to a solution."""
+    """The common part of classifier and regressor: checks of the input, the call of a solver, and its result."""
 
     loss: str
     losses: tuple[str, ...]
@@ -61,7 +61,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         inputs.whole("max_iter", self.max_iter, 1)
 
     def _validate(self, X: Any, y: Any, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
-        """X and y as arrays. NaN and infinities show in f, at no cost: `_solve` looks for them when it meets one."""
+        """X and y as arrays. NaN and infinity show in f at no cost: `_solve` looks for them when f is not finite."""
         if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
             self.n_features_in_ = X.shape[1]
             if hasattr(self, "feature_names_in_"):
@@ -88,7 +88,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise
 
     def _method(self, tol: float) -> Method:
-        """The method by name; one that has a target ε for ‖∇f‖² gets tol²."""
+        """The method; one named "vcsg" or "scsg" gets tol² as its target ε for ‖∇f‖²."""
         if isinstance(self.method, Method):
             return self.method
         if self.method in ("vcsg", "scsg") and tol > 0:
@@ -99,7 +99,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         print(f"[{type(self).__name__}] {epoch}")
 
     def _conclude(self, solutions: list[Solution], tol: float, warn: bool) -> None:
-        """The attributes that tell of the fit, and a warning where it did not get there."""
+        """Set the attributes that describe the fit, and warn where ‖∇f‖ is still above tol."""
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
         self.solver_ = self._method(tol).name
@@ -131,7 +131,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return start
 
     def _blend(self, before: Any, rows: int) -> None:
-        """The mean over all rows seen by `partial_fit`: what few rows say is noisy, the mean is less so."""
+        """Average the solutions of all calls of `partial_fit`, weighted by their rows: the mean is less noisy."""
         seen = 0 if before is None else getattr(self, "rows_seen_", 0)
         self.rows_seen_ = seen + rows
         if seen:
@@ -146,32 +146,47 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """A linear classifier: minimises (1/n)Σ w_i φ(a_iᵀw + c, y_i) + alpha·P(w).
+    """A linear classifier with scikit-learn's interface, fast for many rows.
 
-    LogisticRegression(C=C) is LinearClassifier(alpha=1/(C·n)), with the sum of the weights for n where there are any.
+    It minimises f(w, c) = (1/n)Σ w_i φ(a_iᵀw + c, y_i) + alpha·P(w) over coefficients w and an intercept c, where a_i
+    is a row, w_i its weight (scaled to mean 1), φ the loss and P the penalty. LogisticRegression(C=C) is the same model
+    as LinearClassifier(alpha=1/(C·n)), where n is the number of rows or the sum of the sample weights.
 
     Args:
-        loss: "logistic" (multinomial for more than two classes), or "squared-hinge" (one against the rest).
-        penalty: P: "l2" is ‖w‖²/2, "l1" ‖w‖₁, "elasticnet" l1_ratio·‖w‖₁ + (1 − l1_ratio)·‖w‖²/2, "rational" the
-            non-convex Σw²/(1 + w²), None nothing. The intercept has no penalty.
-        alpha: the weight of the penalty.
-        l1_ratio: for "elasticnet".
-        fit_intercept: whether there is an intercept c.
-        class_weight: a dict of weights by class, or "balanced".
-        tol: the fit ends when ‖∇f‖ ≤ tol, measured over all rows.
-        max_iter: the most passes over the data.
-        method: a method of the family, by name or as a `Method`; "growing-svrg" hands over to L-BFGS where that is
-            faster, and "vcsg" and "scsg" have tol² as their target ε.
-        warm_start: begin at the solution of the last fit.
-        random_state: of the order of the rows.
-        n_jobs: threads for the passes over all rows; inner steps are sequential by nature.
-        verbose: 1 prints every epoch.
+        loss: The loss φ: "logistic" (multinomial for more than two classes), or "squared-hinge" (for more than two
+            classes, one classifier for each class against the rest).
+        penalty: The penalty P: "l2" is ‖w‖²/2; "l1" is ‖w‖₁; "elasticnet" is l1_ratio·‖w‖₁ + (1 − l1_ratio)·‖w‖²/2;
+            "rational" is the non-convex Σw²/(1 + w²); None is no penalty. The intercept is never penalised.
+        alpha: The weight of the penalty; larger values keep the coefficients smaller.
+        l1_ratio: The share of the L1 term in "elasticnet", from 0 to 1.
+        fit_intercept: Whether to fit an intercept c.
+        class_weight: A dict from class to weight, or "balanced" for weights inversely proportional to how often each
+            class occurs; None weighs all classes alike.
+        tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
+        max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
+        method: How f is minimised. The default, "growing-svrg", starts with SVRG on a growing part of the rows and lets
+            L-BFGS or Newton's method finish where that is faster. The name of any other method of `vcsg.methods()`, or
+            a `vcsg.Method`, runs that method; "vcsg" and "scsg" take tol² as their target ε.
+        warm_start: Whether a fit begins at the solution of the fit before.
+        random_state: The seed of the order in which rows are taken: a number gives the same result every time.
+        n_jobs: The number of threads that share each pass over all rows; −1 is one for every processor, None is one.
+            The steps between passes use one thread.
+        verbose: Print nothing (0) or a line for every entry of `history_` (1).
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as everywhere in scikit-learn.
-        n_iter_: the passes over the data that the fit took.
-        history_: an `HistoryEntry` for every anchor: rows, f, ‖∇f‖, passes, seconds.
-        solver_: the method, and whether L-BFGS took over.
+        coef_: The coefficients, one line for two classes and one line per class for more.
+        intercept_: The intercepts, one for each line of `coef_`.
+        classes_: The sorted class labels.
+        n_features_in_: The number of features.
+        n_iter_: The number of passes over the data that the fit took, rounded up.
+        history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
+        solver_: The method, and whether L-BFGS finished.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> bool(LinearClassifier(alpha=1e-3).fit(X, y).score(X, y) > 0.95)
+        True
     """
 
     losses = ("logistic", "squared-hinge")
@@ -219,13 +234,13 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self._fit(X, codes, classes, weight, warm, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
-        """A few passes over these rows, from where the model is; the model is the mean of what each call found.
+        """Fit these rows with a few passes from the current model, and average the solutions of all calls.
 
         Args:
-            X: rows.
-            y: their classes.
-            classes: all classes there will be; needed in the first call.
-            sample_weight: weights of the rows.
+            X: The rows.
+            y: The class of each row.
+            classes: All classes that any call will see; needed in the first call.
+            sample_weight: The weight of each row.
         """
         self._check_options()
         first = not hasattr(self, "classes_")
@@ -276,7 +291,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
-        """The margins: one per row for two classes, one per row and class for more."""
+        """The margins a_iᵀw + c: one per row for two classes, one per row and class for more."""
         margins = self._margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
@@ -291,30 +306,59 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        """The probability of every class; for the logistic loss."""
+        """The probability of every class, for each row; only with the logistic loss."""
         margins = self.decision_function(X)
         both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
         return np.asarray(softmax(both, copy=True))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
+        """The logarithm of `predict_proba`."""
         return np.asarray(np.log(self.predict_proba(X)))
 
 
 class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """A linear regression: minimises (1/n)Σ w_i φ(a_iᵀw + c − y_i) + alpha·P(w).
+    """A linear regression with scikit-learn's interface, fast for many rows, with losses that resist outliers.
 
-    Ridge(alpha=A) is LinearRegressor(alpha=A/n), Lasso(alpha=A) is LinearRegressor(penalty="l1", alpha=A).
+    It minimises f(w, c) = (1/n)Σ w_i φ(a_iᵀw + c − y_i) + alpha·P(w) over coefficients w and an intercept c, where a_i
+    is a row, w_i its weight (scaled to mean 1), φ the loss and P the penalty. Ridge(alpha=A) is the same model as
+    LinearRegressor(alpha=A/n), and Lasso(alpha=A) the same as LinearRegressor(penalty="l1", alpha=A).
 
     Args:
-        loss: "squared", "huber", or the non-convex "geman-mcclure" and "welsch", which are bounded: outliers lose all
-            influence.
-        scale: σ of the last three: residuals beyond it count as large.
-        penalty, alpha, l1_ratio, fit_intercept, tol, max_iter, method, warm_start, random_state, n_jobs, verbose: as
-            for `LinearClassifier`.
+        loss: The loss φ: "squared"; "huber", which grows linearly for large residuals; or "geman-mcclure" or "welsch",
+            which are bounded and not convex, so that far outliers have no influence.
+        scale: The size σ of a residual above which "huber", "geman-mcclure" and "welsch" treat it as large.
+        penalty: The penalty P: "l2" is ‖w‖²/2; "l1" is ‖w‖₁; "elasticnet" is l1_ratio·‖w‖₁ + (1 − l1_ratio)·‖w‖²/2;
+            "rational" is the non-convex Σw²/(1 + w²); None is no penalty. The intercept is never penalised.
+        alpha: The weight of the penalty; larger values keep the coefficients smaller.
+        l1_ratio: The share of the L1 term in "elasticnet", from 0 to 1.
+        fit_intercept: Whether to fit an intercept c.
+        tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
+        max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
+        method: How f is minimised. The default, "growing-svrg", starts with SVRG on a growing part of the rows and lets
+            L-BFGS or Newton's method finish where that is faster. The name of any other method of `vcsg.methods()`, or
+            a `vcsg.Method`, runs that method; "vcsg" and "scsg" take tol² as their target ε.
+        warm_start: Whether a fit begins at the solution of the fit before.
+        random_state: The seed of the order in which rows are taken: a number gives the same result every time.
+        n_jobs: The number of threads that share each pass over all rows; −1 is one for every processor, None is one.
+            The steps between passes use one thread.
+        verbose: Print nothing (0) or a line for every entry of `history_` (1).
 
     Attributes:
-        coef_, intercept_, n_features_in_, n_iter_, history_, solver_: as for `LinearClassifier`.
+        coef_: The coefficients.
+        intercept_: The intercept.
+        n_features_in_: The number of features.
+        n_iter_: The number of passes over the data that the fit took, rounded up.
+        history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
+        solver_: The method, and whether L-BFGS finished.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.arange(20.0)[:, None]
+        >>> y = 3 * X[:, 0] + 1
+        >>> y[4] = 1000.0
+        >>> LinearRegressor("welsch", penalty=None, tol=1e-8).fit(X, y).coef_.round(3).tolist()
+        [3.0]
     """
 
     losses = ("squared", "huber", "geman-mcclure", "welsch")
@@ -355,7 +399,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return self._fit(X, y, sample_weight, True, self.warm_start, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
-        """A few passes over these rows, from where the model is; the model is the mean of what each call found."""
+        """Fit these rows with a few passes from the current model, and average the solutions of all calls."""
         first = not hasattr(self, "coef_")
         before = None if first else (self.coef_, self.intercept_)
         self._fit(X, y, sample_weight, first, True, PARTIAL, 0.0)
@@ -380,7 +424,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The model's value for every row."""
+        """The predicted target of every row."""
         return self._margins(X)
 
 
@@ -390,7 +434,7 @@ def _named(method: str) -> Method:
 
 
 def _default_schedule(method: Method) -> GrowingAnchor | None:
-    """The schedule of a "growing-svrg" of any options, which the default solver follows; None for other methods."""
+    """The schedule of `method` if it is "growing-svrg" with any options, for the default solver; else None."""
     schedule = method.schedule
     if not isinstance(schedule, GrowingAnchor):
         return None
@@ -399,14 +443,14 @@ def _default_schedule(method: Method) -> GrowingAnchor | None:
 
 
 def _seed(random_state: Any) -> int:
-    """A number is its own seed: to set up scikit-learn's generator takes as long as a pass over ten thousand rows."""
+    """The seed: a number itself, as setting up scikit-learn's generator takes as long as ten thousand rows."""
     if isinstance(random_state, Integral) and 0 <= int(random_state) < 2**31:
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _plain(X: Any, y: Any) -> bool:
-    """Whether X and y are what the compiled loops take as it is."""
+    """Whether the compiled loops can take X and y without conversion."""
     if type(X) is not np.ndarray or type(y) is not np.ndarray or X.dtype not in (np.float64, np.float32):
         return False
     return X.ndim == 2 and y.ndim == 1 and X.flags.c_contiguous and X.size > 0 and len(X) == len(y) and _number(y)
@@ -424,7 +468,7 @@ def _signs(positive: npt.NDArray[Any]) -> Array:
 
 
 def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
-    """The sorted classes, and for every row the number of its class.
+    """The sorted classes, and the position of each row's class among them.
 
     Whole numbers are classes without a closer look, which takes long for many rows.
     """

@@ -1,4 +1,4 @@
-"""One epoch's inner loop on given rows: picks the compiled loop, and what the epoch returns."""
+"""The inner steps of one epoch: picks the compiled loop that suits the rows, and returns the last or mean point."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.method.weights import Weights
 
 SNAPSHOTS = 32
-"""How many points of a lazy loop enter its mean: for each, all coordinates have to catch up."""
+"""The number of points that enter the mean of a lazy loop: for each of them all coordinates have to catch up."""
 
 
 def lazy(problem: Problem, b: int) -> bool:
-    """Whether a mini-batch touches so few coordinates that the others had better wait."""
+    """Whether a mini-batch of b touches so few coordinates that updating the others later is faster."""
     return problem.sparse and 4 * b * problem.rows.nnz < problem.n * problem.d
 
 
 def constant_steps(
     problem: Problem, x: Array, kept: Array, pull: Array, index: Index, step: float, weights: Weights, average: bool
 ) -> Array:
-    """x after the steps of `index`, or with `average` the mean over their second half; x itself is used up."""
+    """x after the steps of `index`, or with `average` the mean over their second half; the array x is overwritten."""
     penalty, steps = problem.penalty, len(index)
     total = np.zeros(problem.shape)
     tail = steps // 2 if average else steps
@@ -42,5 +42,5 @@ def constant_steps(
 
 
 def svrg_epoch(problem: Problem, x: Array, anchor: PassResult, index: Index, step: float, average: bool) -> Array:
-    """Where SVRG, v = ∇f_I(x) − ∇f_I(y) + ∇f(y), gets from y = x."""
+    """The point that one epoch of SVRG, v = ∇f_I(x) − ∇f_I(y) + ∇f(y), reaches from y = x."""
     return constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), average)

@@ -1,4 +1,4 @@
-"""From a user's data and options to a `Problem`: what classifier and regressor share."""
+"""Checks a user's data and options and makes a `Problem` of them, for classifier and regressor alike."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ def number(name: str, value: Any, low: float, high: float, closed: bool = False,
 
 
 def whole(name: str, value: Any, low: int) -> None:
+    """Raise unless `value` is a whole number, at least `low`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
         raise ValueError(f"{name} = {value!r}: give a whole number, at least {low}")
 
 
 def threads(n_jobs: int | None) -> int:
-    """None is one thread, −1 all processors that this process may use, −2 all but one."""
+    """The number of threads: 1 for None, all processors this process may use for −1, all but one for −2."""
     if n_jobs is None:
         return 1
     if not isinstance(n_jobs, Integral) or n_jobs == 0:
@@ -54,7 +55,7 @@ def threads(n_jobs: int | None) -> int:
 
 
 def row_weights(sample_weight: Any, X: Any) -> Array:
-    """Of mean 1, so that f is a weighted mean."""
+    """The rows' weights, scaled to mean 1, so that f is a weighted mean."""
     if sample_weight is None:
         return np.ones(X.shape[0])
     weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
@@ -62,6 +63,7 @@ def row_weights(sample_weight: Any, X: Any) -> Array:
 
 
 def scaled(weight: Array) -> Array:
+    """The weights scaled to mean 1."""
     total = float(weight.sum())
     if not total > 0:
         raise ValueError("all rows have the weight 0: give some row, or its class, a weight above 0")
@@ -69,7 +71,7 @@ def scaled(weight: Array) -> Array:
 
 
 def canonical(X: Any) -> Any:
-    """Sparse rows without repeated entries; the user's matrix stays as it is."""
+    """X with repeated entries of sparse rows summed; the user's matrix is not changed."""
     if sparse.issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -77,13 +79,13 @@ def canonical(X: Any) -> Any:
 
 
 def class_numbers(y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Array:
-    """For every row the number of its class among the sorted ones."""
+    """The position of each row's class among the sorted classes."""
     return np.searchsorted(classes, y).astype(np.float64)
 
 
 @njit
 def two_classes(y: Any, codes: Any) -> tuple[int, int]:
-    """Where y has two classes, codes ← 0 or 1 for the lower and the higher; a row of each, or the same row twice."""
+    """If y has two classes, write 0 (lower) or 1 (higher) to `codes` and return a row of each; else return (0, 0)."""
     other, found = 0, 0
     while other < y.size - 1 and y[other] == y[0]:
         other += 1
@@ -96,7 +98,7 @@ def two_classes(y: Any, codes: Any) -> tuple[int, int]:
 
 
 def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> None:
-    """Why f is not finite: an entry of the data, or else their size."""
+    """Raise a ValueError that says why f is not finite: NaN or infinity in the data, or values that are too large."""
     for name, values in (("X", X), ("y", y)):
         data = values.data if sparse.issparse(values) else values
         if np.asarray(data).dtype.kind == "f":
@@ -110,6 +112,7 @@ def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> 
 def make_problem(
     X: Any, y: Array, weight: Array, loss: str, scale: float, outputs: int, intercept: bool, terms: Penalty, jobs: int
 ) -> Problem:
+    """The problem that an estimator's data and options describe."""
     if X.shape[0] >= 2**32:
         raise ValueError(f"{X.shape[0]} rows: the compiled loops number them up to 2³² − 1; fit parts by partial_fit")
     return Problem(X, y, weight, LOSSES[loss], float(scale), outputs, 1.0 if intercept else 0.0, terms, jobs)

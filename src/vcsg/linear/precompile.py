@@ -1,4 +1,4 @@
-"""Compile ahead: the first fit of each kind of data otherwise waits for it, once per installation."""
+"""Compiles the loops ahead of time; otherwise the first fit of each kind of data does, once per installation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vcsg.method import GrowingAnchor, make
 
 
 def precompile(dtype: type[np.floating] = np.float64) -> float:
-    """Compile the loops for dense and sparse rows of this type and keep them on disk; the seconds that took."""
+    """Compile the loops for dense and sparse rows of this dtype, keep them on disk, and return the seconds it took."""
     began = time.perf_counter()
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((64, 40)).astype(dtype)

@@ -1,6 +1,6 @@
-"""The problem that is solved: rows, targets, weights, a loss and a penalty; f(x) = (1/n)Σ w_i φ(a_iᵀx, y_i) + P(x).
+"""The objective of a linear model: f(x) = (1/n)Σ w_i φ(a_iᵀx, y_i) + P(x), from rows, targets, weights, loss, penalty.
 
-Data stay where they are: a `Problem` refers to the arrays it was given. `subset` copies rows.
+A `Problem` refers to the arrays it was given and does not copy them; `subset` copies rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from vcsg.linear.kernels.rows import square_norms
 Array = npt.NDArray[np.float64]
 
 DENSE_FROM = 0.08
-"""Sparse rows that are copied become dense from this share of non-zeros on: a dense entry takes about a tenth of the
+"""The share of non-zeros from which copied sparse rows are stored densely: a dense entry takes about a tenth of the
 time of a sparse one."""
 PER_THREAD = 4096
-"""The fewest rows that are worth a thread."""
+"""The smallest number of rows for which a thread of its own pays."""
 
 
 @dataclass(frozen=True)
@@ -36,40 +36,42 @@ class Penalty:
     rational: float = 0.0
 
     def add_to(self, gradient: Array, x: Array) -> float:
-        """The value at x; the gradient of the smooth part is added to `gradient`."""
+        """Return the value at x, and add the gradient of the smooth part to `gradient`."""
         return float(loops.add_penalty(gradient, x, *self.terms))
 
     def gradient(self, x: Array) -> Array:
-        """Of the smooth part."""
+        """The gradient of the smooth part at x; the L1 term is left out."""
         gradient = np.zeros(x.shape)
         self.add_to(gradient, x)
         return gradient
 
     @property
     def terms(self) -> tuple[float, float, float]:
+        """l1, l2 and rational, as the compiled loops take them."""
         return self.l1, self.l2, self.rational
 
     @property
     def curvature(self) -> float:
+        """A bound on the second derivative of the smooth part in each coordinate."""
         return self.l2 + 2 * self.rational
 
 
 class PassResult(NamedTuple):
-    """What a pass over rows tells at a point."""
+    """f, its gradient and the slope of every row at one point, from one pass over some or all rows."""
 
     value: float
-    """f over these rows."""
+    """f, as the mean over these rows plus the penalty."""
     norm: float
-    """‖∇f‖ over them; with an L1 part that of the subgradient of least norm."""
+    """‖∇f‖ for these rows; with an L1 penalty the norm of the subgradient of least norm."""
     smooth: Array
     """The gradient of f's smooth part."""
     gradient: Array
-    """Of the mean loss, without the penalty."""
+    """The gradient of the mean loss, without the penalty."""
     kept: Array
-    """w_i φ'_i of every row."""
+    """w_i φ'_i for every row."""
 
     def below(self, other: PassResult, change: float) -> bool:
-        """Whether f is lower by its share, a `change` ≤ 0, or where rounding hides that, ‖∇f‖."""
+        """Whether f ≤ other's f + `change`; where the two values agree up to rounding, whether ‖∇f‖ is smaller."""
         if abs(self.value - other.value) <= 1e-12 * abs(other.value):
             return self.norm < other.norm
         return self.value <= other.value + change
@@ -77,17 +79,19 @@ class PassResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
+    """A linear model's objective over given rows."""
+
     rows: Any
     """A C-ordered array, or a CSR matrix."""
     y: Array
     weight: Array
-    """Of mean 1."""
+    """The weight of each row; their mean is 1."""
     loss: Loss
     scale: float = 1.0
-    """σ of the losses that have one."""
+    """The scale σ of the losses that have one."""
     outputs: int = 1
     bias: float = 1.0
-    """The feature of the intercept; 0 for none."""
+    """The value of the intercept's feature; 0 for no intercept."""
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
 
@@ -105,7 +109,7 @@ class Problem:
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """Of a point: a line per output, a column per feature and one for the intercept."""
+        """The shape of a point: a line per output; a column per feature, and a last one for the intercept."""
         return self.outputs, self.d + 1
 
     @cached_property
@@ -121,7 +125,7 @@ class Problem:
         return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
 
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
-        """One pass over the rows lo to hi (all of them by default), by as many threads as asked for."""
+        """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
         hi = self.n if hi is None else hi
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
@@ -141,22 +145,22 @@ class Problem:
         return PassResult(value, norm, smooth, gradient, kept)
 
     def objective(self, x: Array) -> tuple[float, Array]:
-        """f and the gradient of its smooth part."""
+        """Return f and the gradient of its smooth part."""
         found = self.anchor(x)
         return found.value, found.smooth
 
     def norms(self) -> Array:
-        """‖a_i‖² + bias² of every row."""
+        """‖a_i‖² + bias² for every row."""
         sums = np.empty(self.n)
         square_norms(self.parts, self.n, self.d, self.bias, sums)
         return sums
 
     def L(self) -> float:
-        """The smoothness constant of every f_i, κ·max_i w_i(‖a_i‖² + bias²) + that of the penalty."""
+        """A smoothness constant that holds for every f_i: κ·max_i w_i(‖a_i‖² + bias²) plus the penalty's."""
         return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
-        """The problem of some rows, copied; sparse rows become dense where that is faster."""
+        """The same problem for some of its rows, copied; sparse rows become dense where that is faster."""
         taken = not self.sparse and isinstance(index, np.ndarray)
         rows = self.rows.take(index, axis=0) if taken else self.rows[index]
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
@@ -165,9 +169,9 @@ class Problem:
 
 
 def variance(anchor: PassResult, norms: Array, n: int) -> float:
-    """S* from an anchor of the first B of its rows, of n in all, unbiased, exact for B = n; NaN for B = 1.
+    """An unbiased estimate of the variance S* of single gradients, from an anchor of B of n rows; NaN for B = 1.
 
-    With ∇f_i = φ'_i·a_i it takes the slopes and the norms of the rows alone.
+    It is exact for B = n. As ∇f_i = φ'_i·a_i, it takes only the slopes and the norms of the rows.
     """
     B = len(norms)
     if B < 2:

@@ -1,4 +1,4 @@
-"""What a run leaves: an entry for every anchor, and the point."""
+"""The result of a fit: the point, and an entry for every evaluation that was recorded on the way."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vcsg.linear.problem import Array
 
 
 class HistoryEntry(NamedTuple):
-    """What one anchor, or one evaluation of L-BFGS, saw."""
+    """One evaluation of f and ∇f: at an anchor, by L-BFGS or by Newton's method."""
 
     stage: str
-    """The method; or of the default solver "growing", "full" or "l-bfgs"."""
+    """The name of the method, or the default solver's stage: "growing", "full", "l-bfgs" or "newton"."""
     rows: int
-    """How many rows it took; all n make it exact."""
+    """The number of rows that were evaluated; with all n of them f and ∇f are exact."""
     objective: float
     gradient_norm: float
     """‖∇f‖ of the objective over these rows."""
     passes: float
-    """Over all n rows, so far."""
+    """Passes over all n rows up to here; a row evaluated at one point counts 1/n."""
     seconds: float
 
     def __str__(self) -> str:
@@ -31,6 +31,8 @@ class HistoryEntry(NamedTuple):
 
 @dataclass
 class Solution:
+    """The point a solver found, and how it got there."""
+
     x: Array
     """One line per output: the weights, and the intercept last."""
     history: list[HistoryEntry]

@@ -1,4 +1,4 @@
-"""numba, set up once: compiled to disk, without the interpreter's lock, with the freedom to reorder sums."""
+"""How functions are compiled: cached on disk, without the interpreter's lock, with the freedom to reorder sums."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ except ImportError as error:
 Function = Callable[..., Any]
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-"""What sums need to be vectorised; NaN and infinity keep their meaning, for they must be noticed."""
+"""The compiler flags that let sums be vectorised. NaN and infinity keep their meaning: they must be noticed."""
 
 
 def njit(function: Function) -> Function:
@@ -25,6 +25,9 @@ def njit(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """For small functions: part of the loop that calls them. Give them numbers and pointers: arrays are counted."""
+    """Compile a small function as part of the loop that calls it.
+
+    It should take numbers and pointers: an array argument costs a reference count on every call.
+    """
     compiled: Function = numba.njit(nogil=True, fastmath=FAST, forceinline=True, error_model="numpy")(function)
     return compiled

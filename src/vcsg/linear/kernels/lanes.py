@@ -23,6 +23,8 @@ BITS = ir.VectorType(ir.IntType(1), WIDTH)
 
 
 class Lanes(types.Type):  # type: ignore[misc]
+    """Eight float64 numbers, as a type that compiled functions know."""
+
     def __init__(self) -> None:
         super().__init__(name="Lanes")
 
@@ -32,6 +34,8 @@ LANES = Lanes()
 
 @register_model(Lanes)
 class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    """Lanes are held as one LLVM vector."""
+
     def __init__(self, manager: Any, fe_type: Any) -> None:
         super().__init__(manager, fe_type, VECTOR)
 
@@ -68,7 +72,7 @@ def _place(context: Any, builder: Any, pointer_type: Any, pointer: Any, offset: 
 
 
 def _mask(builder: Any, count: Any) -> Any:
-    """The first `count` lanes."""
+    """A mask of the first `count` lanes."""
     wide = ir.IntType(64)
     single = builder.insert_element(ir.Constant(INTEGERS, ir.Undefined), count, ir.IntType(32)(0))
     counts = builder.shuffle_vector(single, single, _vector([ir.IntType(32)(0)] * WIDTH))
@@ -82,7 +86,7 @@ def _call(builder: Any, name: str, result: Any, args: list[Any], fastmath: tuple
 
 @intrinsic  # type: ignore[untyped-decorator]
 def pointer(typing: Any, array: Any) -> Any:
-    """Where a C-ordered array's numbers begin. Unlike an array it is passed to a function without being counted."""
+    """A pointer to a C-ordered array's first number. Passing it to a function costs nothing; an array is counted."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -98,13 +102,13 @@ def offset_pointer(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def keep_alive(typing: Any, array: Any) -> Any:
-    """Nothing; but an array that is read through its pointer alone lives up to here."""
+    """Do nothing, but keep an array that is only read through its pointer alive up to here."""
     return types.none(array), lambda context, builder, signature, args: context.get_dummy_value()
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def keep_rolled(typing: Any) -> Any:
-    """Nothing; but the loop it stands in is not unrolled: what that sets up takes longer than a short loop."""
+    """Do nothing, but keep the enclosing loop from being unrolled: the setup takes longer than a short loop."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [])
@@ -117,7 +121,7 @@ def keep_rolled(typing: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typing: Any, array: Any, offset: Any) -> Any:
-    """Ask memory for the number at `offset` and its neighbours, into L2, and go on."""
+    """Ask memory to bring the number at `offset` and its neighbours into the L2 cache, without waiting."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
@@ -130,7 +134,7 @@ def prefetch(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: Any, array: Any, offset: Any) -> Any:
-    """Eight numbers from `offset` on."""
+    """Load eight numbers from `offset` on."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, kind = _place(context, builder, signature.args[0], *args)
@@ -142,7 +146,7 @@ def load(typing: Any, array: Any, offset: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_some(typing: Any, array: Any, offset: Any, count: Any) -> Any:
-    """The first `count` of eight numbers, 0 for the others, which are not touched."""
+    """Load the first `count` of eight numbers; the other lanes are 0 and their memory is not touched."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, kind = _place(context, builder, signature.args[0], *args[:2])
@@ -159,7 +163,7 @@ def load_some(typing: Any, array: Any, offset: Any, count: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_apart(typing: Any, array: Any, offset: Any, distance: Any) -> Any:
-    """Eight numbers, each so far from the one before."""
+    """Load eight numbers that lie `distance` apart."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value, place = ir.Constant(VECTOR, ir.Undefined), args[1]
@@ -173,6 +177,8 @@ def load_apart(typing: Any, array: Any, offset: Any, distance: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: Any, array: Any, offset: Any, value: Any) -> Any:
+    """Write eight numbers from `offset` on."""
+
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, _ = _place(context, builder, signature.args[0], *args[:2])
         builder.store(args[2], pointer, align=8)
@@ -183,7 +189,7 @@ def store(typing: Any, array: Any, offset: Any, value: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store_some(typing: Any, array: Any, offset: Any, count: Any, value: Any) -> Any:
-    """Write the first `count` lanes alone."""
+    """Write only the first `count` lanes."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, _ = _place(context, builder, signature.args[0], *args[:2])
@@ -251,6 +257,8 @@ def scale_by_power(typing: Any, value: Any, shifted: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def lane(typing: Any, value: Any, i: Any) -> Any:
+    """The number in lane i."""
+
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.extract_element(args[0], builder.trunc(args[1], ir.IntType(32)))
 

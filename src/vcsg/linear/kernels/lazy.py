@@ -27,7 +27,7 @@ def scaled_inner(
     data: Any, indices: Any, indptr: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any,
     pull: Any, index: Any, step: float, now: float, then: float, l2: float, total: Any, tail: int, every: int,
 ) -> int:  # fmt: skip
-    """As `loops.inner`, but total += x only after every so many steps from `tail` on; returns how often that was."""
+    """Do the steps of `loops.inner`, adding x to `total` every `every` steps from `tail` on; return how often."""
     size, d = index.shape[1], x.shape[1] - 1
     w, drag = x[0], pull[0]
     z_array, pairs = np.zeros(padded(size)), np.empty((d, 2))  # c and p side by side, for one visit to memory
@@ -73,7 +73,7 @@ def scaled_inner(
 def advance(
     x: Any, pull: Any, j: int, missed: int, step: float, now: float, l1: float, l2: float, rational: float
 ) -> None:
-    """Take the last `missed` steps of coordinate j: at once where they are of one kind, else one after the other."""
+    """Take the `missed` steps of coordinate j: by a closed form without L1 and rational, else one after the other."""
     if l1 == 0.0 and rational == 0.0:
         keep = 1.0 - step * now * l2
         power = keep**missed
@@ -93,7 +93,7 @@ def advance(
 def catch_up(
     x: Any, pull: Any, t: int, last: Any, step: float, now: float, l1: float, l2: float, rational: float
 ) -> None:
-    """Every coordinate to the point before step t."""
+    """Bring every coordinate to its value before step t."""
     for j in range(x.shape[1] - 1):
         if last[j] < t:
             advance(x, pull, j, t - last[j], step, now, l1, l2, rational)
@@ -106,7 +106,7 @@ def lazy_inner(
     pull: Any, index: Any, step: float, now: float, then: float, l1: float, l2: float, rational: float, total: Any,
     tail: int, every: int,
 ) -> int:  # fmt: skip
-    """As `scaled_inner`, for any number of outputs and every penalty."""
+    """Do what `scaled_inner` does, for any number of outputs and every penalty."""
     N, size, d, outputs = index.shape[0], index.shape[1], x.shape[1] - 1, x.shape[0]
     z = np.zeros((padded(size), outputs))
     matrix = pointer(data), pointer(indices), pointer(indptr)

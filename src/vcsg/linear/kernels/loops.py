@@ -30,7 +30,7 @@ from vcsg.linear.kernels.rows import (
 )
 
 BLOCK = 256
-"""Rows that are evaluated at once where not all is done in registers: few enough to be in the cache when read again."""
+"""The rows evaluated together where registers do not hold everything: few enough to stay in the cache."""
 
 
 @inlined
@@ -68,7 +68,7 @@ def shrunk(x: float, by: float) -> float:
 
 @njit
 def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
-    """P(x); g += the gradient of its smooth part."""
+    """Return P(x), and add the gradient of its smooth part to g."""
     value = 0.0
     for k in range(x.shape[0]):
         for j in range(x.shape[1] - 1):
@@ -138,7 +138,7 @@ def evaluate(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
     smooth: Any, l1: float, l2: float, rational: float,
 ) -> Any:  # fmt: skip
-    """`anchor` and `conclude` in one."""
+    """Do `anchor` and `conclude` in one compiled call."""
     g[:] = 0.0
     loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g)
     return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
@@ -201,7 +201,7 @@ def add_to(total: Any, x: Any, size: int) -> None:
 
 @inlined
 def padded(size: int) -> int:
-    """How many margins there must be room for: eight are written at a time."""
+    """The size rounded up to a multiple of eight: margins are written eight at a time."""
     return (size + 7) // 8 * 8
 
 
@@ -269,7 +269,7 @@ def renewing(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, mean: Any, index: Any,
     step: float, l1: float, l2: float, rational: float,
 ) -> None:  # fmt: skip
-    """SAGA: the slopes in `kept` are renewed as rows come by, and `mean` follows them."""
+    """Steps of SAGA: the slopes in `kept` are replaced as their rows are used, and `mean` follows them."""
     n, size, outputs, d = kept.shape[0], index.shape[1], x.shape[0], x.shape[1] - 1
     z, change = np.zeros((padded(size), outputs)), np.empty(x.shape)
     for t in range(index.shape[0]):

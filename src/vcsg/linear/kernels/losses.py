@@ -1,6 +1,6 @@
-"""The losses φ(z, y) of a linear model z = aᵀw + c, compiled; by number, so that one compiled loop serves them all.
+"""The losses φ(z, y) of a linear model z = aᵀw + c, compiled, and numbered so that one compiled loop serves them all.
 
-∇f_i = φ'(a_iᵀw)·a_i: all that a row contributes to a gradient is its slope φ', one number (one for each class of the
+∇f_i = φ'(a_iᵀw)·a_i: a row contributes to a gradient through its slope φ', one number (one for each class of the
 multinomial loss). The curvature bound |φ''| ≤ κ gives L = κ·max_i(‖a_i‖² + 1) in closed form.
 """
 
@@ -18,13 +18,14 @@ SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL = ra
 
 @dataclass(frozen=True)
 class Loss:
-    """One loss: what the compiled code calls it, and the bound κ of |φ''|."""
+    """A loss: its number in compiled code, and the bound κ ≥ |φ''|."""
 
     code: int
     curvature: float
     classifies: bool = False
     """Whether targets are −1 and 1 (or the number of the class) in place of real numbers."""
     convex: bool = True
+    """Whether φ is convex in z."""
 
 
 LOSSES = {
@@ -36,7 +37,7 @@ LOSSES = {
     "squared-hinge": Loss(SQUARED_HINGE, 1.0, classifies=True),
     "multinomial": Loss(MULTINOMIAL, 0.5, classifies=True),
 }
-"""With r = z − y and a scale σ:
+"""The losses by name; with r = z − y and a scale σ:
 
 squared        r²/2
 huber          r²/2 where |r| ≤ σ, else σ|r| − σ²/2
@@ -152,7 +153,7 @@ def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: 
 
 @inlined
 def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
-    """φ'' for eight rows, for a quadratic model: where φ is not convex, φ'/r in its place."""
+    """φ'' for eight rows, as a quadratic model uses it; for a φ that is not convex, φ'/r."""
     zero, one, width = splat(0.0), splat(1.0), splat(scale)
     if code == LOGISTIC:
         e = decay(z)

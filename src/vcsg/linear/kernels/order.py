@@ -1,4 +1,4 @@
-"""In which order inner steps take rows: a matrix of row numbers, one line per mini-batch.
+"""The order in which inner steps take rows: a matrix of row numbers, one line per mini-batch.
 
 Memory is read fast in order and slowly at random. Rows that were shuffled are taken `sequential`ly. Rows as the user
 gave them may be sorted, so they are `shuffled` where they fit the cache, and otherwise `interleaved`: mini-batches take
@@ -18,18 +18,21 @@ from vcsg.linear.kernels.compiled import inlined, njit
 Index = npt.NDArray[np.uint32]
 
 STREAMS = 4
-"""The places that are read side by side, at most: each more makes reading slower."""
+"""The largest number of places that are read side by side: each one more makes reading slower."""
 
 
 class Random(Protocol):
-    """Where numbers from 0 to 1 come from: `Draws`, or a generator of NumPy's."""
+    """A source of numbers from 0 to 1: `Draws`, or a generator of NumPy."""
 
     def random(self, size: int, /) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass
 class Draws:
-    """SplitMix64 (Steele, Lea and Flood 2014): to set up a generator of NumPy's takes as long as some thousand rows."""
+    """The generator SplitMix64 (Steele, Lea and Flood 2014).
+
+    Setting up a NumPy generator would take as long as a pass over some thousand rows.
+    """
 
     seed: int
     drawn: int = 0
@@ -59,14 +62,14 @@ def _uniform(seed: int, drawn: int, size: int) -> Any:
 
 
 def sample(n: int, size: int, rng: Random) -> npt.NDArray[np.int64]:
-    """`size` of n rows in random order, one from each of as many equal parts: as good as any, and drawn in no time."""
+    """Draw `size` of n rows, one from each of `size` equal parts, in random order: as good as any sample, and fast."""
     rows: npt.NDArray[np.int64] = _drawn(n, rng.random(2 * size))
     return rows
 
 
 @njit
 def _drawn(n: int, uniform: Any) -> Any:
-    """A row from each of half as many parts as there are numbers, by the first half; their order, by the second."""
+    """Rows drawn from equal parts by the first half of the numbers, in an order given by the second half."""
     size = uniform.size // 2
     rows = _permutation(uniform[size:])
     for i in range(size):
@@ -84,7 +87,7 @@ def sequential(n: int, b: int, rng: Random) -> Index:
 
 @njit
 def _neighbours(n: int, b: int, uniform: Any) -> Any:
-    """All mini-batches from an offset on, which the last number gives, in an order by the others."""
+    """All mini-batches from an offset on, which the last number gives, in an order that the others give."""
     size = uniform.size - 1
     offset = int(uniform[size] * (n % b + 1))
     batches = _permutation(uniform[:size])
@@ -106,7 +109,7 @@ def _permutation(uniform: Any) -> Any:
 
 
 def shuffled(n: int, b: int, rng: Random) -> Index:
-    """Mini-batches of b rows from anywhere: for data that fit the cache."""
+    """Mini-batches of b rows in random order, for data that fit the cache."""
     b = min(b, n)
     rows: npt.NDArray[np.int64] = _permutation(rng.random(n))
     return rows[: n // b * b].astype(np.uint32).reshape(-1, b)

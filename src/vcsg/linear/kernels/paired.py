@@ -39,7 +39,7 @@ def batch_gradient(
 
 @njit
 def holds(test: int, gx: Any, gy: Any, lam: float) -> bool:
-    """The test of `weights.TESTS` for the vectors as a whole."""
+    """Whether the test of `weights.TESTS` holds for the two gradients as whole vectors."""
     xx = xy = yy = 0.0
     for k in range(gx.shape[0]):
         for j in range(gx.shape[1]):

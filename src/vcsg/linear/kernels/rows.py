@@ -33,12 +33,13 @@ from vcsg.linear.kernels.lanes import (
 )
 
 NEAR = 6 << 20
-"""Bytes of rows that are taken to be in a cache."""
+"""The largest size in bytes of rows that are taken to be in a cache."""
 PAGE = 4 << 10
-"""Bytes of a row, and in `RUN` of rows side by side, from which on memory sees by itself what comes next."""
+"""The size in bytes of a row from which on the processor prefetches by itself."""
 RUN = 16 << 10
+"""The size in bytes of neighbouring rows read in order from which on the processor prefetches by itself."""
 AHEAD = 64
-"""The rows for which it is asked ahead otherwise."""
+"""How many rows ahead a loop prefetches where the processor does not."""
 
 
 @inlined
@@ -61,14 +62,14 @@ def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
 
 @inlined
 def neighbours(first: int, d: int) -> Any:
-    """Where eight rows begin that follow one another."""
+    """The offsets at which eight successive rows begin."""
     a = first * d
     return a, a + d, a + 2 * d, a + 3 * d, a + 4 * d, a + 5 * d, a + 6 * d, a + 7 * d
 
 
 @inlined
 def places(index: Any, p: int, d: int) -> Any:
-    """Where the rows index[p] to index[p + 7] begin."""
+    """The offsets at which the rows index[p] to index[p + 7] begin."""
     return (
         index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d,
         index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d,
@@ -77,7 +78,7 @@ def places(index: Any, p: int, d: int) -> Any:
 
 @inlined
 def dots_in_order(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
-    """The products of eight rows and a line of x, row by row: as memory likes to be read."""
+    """The products of eight rows and a line of x, one row after the other: the fastest order to read memory."""
     return across(
         dot(values, at[0], d, x, line), dot(values, at[1], d, x, line), dot(values, at[2], d, x, line),
         dot(values, at[3], d, x, line), dot(values, at[4], d, x, line), dot(values, at[5], d, x, line),
@@ -87,7 +88,7 @@ def dots_in_order(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
 
 @inlined
 def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
-    """The same side by side, which loads x once for all eight: faster in a cache."""
+    """The products of eight rows and a line of x, side by side, loading x once: faster for rows in a cache."""
     a0, a1, a2, a3, a4, a5, a6, a7 = at
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
     whole = d // 8 * 8
@@ -180,7 +181,7 @@ def dense_add(
 
 @inlined
 def scattered(index: Any, size: int, row: int) -> bool:
-    """Whether rows of so many bytes, taken in this order, are to be asked for ahead."""
+    """Whether rows of `row` bytes, taken in this order, have to be prefetched by the loop."""
     run = 1
     while run < size and run * row < RUN and index[run] == index[0] + run:
         run += 1
@@ -189,7 +190,7 @@ def scattered(index: Any, size: int, row: int) -> bool:
 
 @inlined
 def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
-    """Ask memory for dense rows that are about to be read."""
+    """Prefetch dense rows that are about to be read."""
     if len(rows) == 1:
         for i in range(first, first + size):
             a = index[i] * d
@@ -251,7 +252,7 @@ def located(rows: Any) -> Any:
 
 @inlined
 def rows_from(rows: Any, d: int, start: int) -> Any:
-    """The rows from `start` on, to be numbered from 0."""
+    """The rows from `start` on, numbered from 0."""
     if len(rows) == 1:
         return (offset_pointer(rows[0], start * d),)
     return rows[0], rows[1], offset_pointer(rows[2], start)

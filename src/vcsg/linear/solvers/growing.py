@@ -27,24 +27,24 @@ from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 STEP = 1.5
 """The step size in units of one over the expected smoothness of a mini-batch."""
 CACHE = 8 << 20
-"""Bytes of data whose rows may be taken from anywhere without loss of time."""
+"""The largest size in bytes of data whose rows can be read in any order without losing time."""
 PILOT = 20 << 20
-"""Bytes of the copied rows otherwise, at most."""
+"""The largest size in bytes of the rows that are copied."""
 FLOPS = 20
-"""What a pass takes per number of X, in multiply-adds of a matrix product: prices a Hessian in passes."""
+"""The time of a pass per number of X, in multiply-adds of a matrix product; it prices a Hessian in passes."""
 SVRG_PASSES = 2.5
-"""What an epoch of SVRG on all rows takes: an anchor, and inner steps that read less evenly."""
+"""The time of an epoch of SVRG on all rows, in passes: an anchor, and inner steps that read less evenly."""
 ROUGH = 40.0
-"""Passes that L-BFGS is taken to need where it has no factor of the Hessian."""
+"""The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
-"""Rows of the Hessian for each unknown, at least: its relative error is about the root of one over that."""
+"""The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
 FACTOR = 2000
 """The largest d for which a Hessian is factored."""
 
 
 @dataclass
 class Stages:
-    """One call of `solve`."""
+    """The stages of one fit, and what has been found and counted so far."""
 
     problem: Problem
     x: Array
@@ -56,9 +56,9 @@ class Stages:
     mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
-    """That of f's loss part."""
+    """The smoothness constant of the mean loss."""
     largest: float = 0.0
-    """The smoothness of a single row's, at most."""
+    """The largest smoothness constant of a single row's loss."""
     history: list[HistoryEntry] = field(default_factory=list)
     passes: float = 0.0
     began: float = field(default_factory=time.perf_counter)
@@ -66,19 +66,20 @@ class Stages:
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
     known: PassResult | None = None
-    """At x, over all rows."""
+    """The last finite evaluation."""
     sound: Array = field(default_factory=lambda: np.empty(0))
-    """The last point where both were finite, to begin with the start."""
+    """The last point where f and ‖∇f‖ were finite; at first the start."""
 
-    # --- what is written down
+    # --- the history
 
     def note(self, stage: str, rows: int, seen: PassResult) -> None:
+        """Add an entry to the history and report it."""
         entry = HistoryEntry(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
         self.history.append(entry)
         self.report(entry)
 
     def look(self, anchor: PassResult, stage: str, B: int) -> float:
-        """Write down an anchor of B rows; ‖∇f‖ over them."""
+        """Record an anchor of B rows and return ‖∇f‖ for them; infinity where f is not finite."""
         self.note(stage, B, anchor)
         if math.isfinite(anchor.norm + anchor.value):
             self.known, self.sound = anchor, self.x
@@ -90,11 +91,11 @@ class Stages:
     # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
-        """Epochs on the first B rows of the pilot, while the schedule asks for fewer than all.
+        """Run epochs on the first B rows of the pilot, as long as the schedule asks for fewer than all rows.
 
-        The first leaves something of the way from the start, beside the noise of its rows, which SVRG on all rows makes
-        up for and L-BFGS pays for with a pass: where that has a Hessian, and so comes early, there is a second one. Of
-        few rows for each unknown it would find the minimum of their noise.
+        After the first epoch some of the distance from the start is left. SVRG on all rows makes up for it, but L-BFGS
+        pays for it with a pass; so where L-BFGS has a Hessian, and comes early, there is a second epoch. With few rows
+        for each unknown that would only find the minimum of their noise.
         """
         schedule, n = self.schedule, self.problem.n
         B, first, plan, epoch = schedule.first(n), math.nan, None, 1
@@ -118,12 +119,12 @@ class Stages:
         return plan
 
     def step_size(self, plan: Plan) -> float:
-        """η by the expected smoothness of a mini-batch, L_f + L_max/b to leading order (Gower et al. 2019)."""
+        """The step size η, from the expected smoothness of a mini-batch, about L_f + L_max/b (Gower et al. 2019)."""
         L = self.smoothness + self.largest / plan.b + self.problem.penalty.curvature
         return STEP * plan.factor / (L or 1.0)
 
     def full(self, whole: Problem, pilot: Problem, plan: Plan) -> bool:
-        """SVRG on all rows, until ‖∇f‖ ≤ tol (then True) or L-BFGS is expected to be faster."""
+        """Run SVRG on all rows until ‖∇f‖ ≤ tol (True), L-BFGS is expected to be faster, or passes run out (False)."""
         step = self.step_size(plan)
         rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
         before, last = math.inf, self.sound
@@ -163,7 +164,7 @@ class Stages:
         return svrg > setup + math.ceil(left / gain)
 
     def hessian_rows(self, pilot: Problem) -> int:
-        """How many rows the Hessian is made from; 0 for none."""
+        """The number of rows that the Hessian is made from; 0 where there is to be none."""
         d = self.problem.d + 1
         if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
             return 0
@@ -171,6 +172,7 @@ class Stages:
         return min(pilot.n, max(HESSIAN * d, cheap))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
+        """Let L-BFGS finish; whether it reached the tolerance."""
         size = self.hessian_rows(pilot)
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         sample = part if size else None
@@ -185,6 +187,7 @@ class Stages:
         return norm <= self.tol
 
     def newton(self, whole: Problem, tol: float) -> bool:
+        """Let Newton's method finish; whether ‖∇f‖ ≤ the tolerance of the fit."""
         self.x, self.known, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
         self.passes += passes
         self.note("newton", whole.n, self.known)
@@ -192,14 +195,14 @@ class Stages:
 
 
 def stored(problem: Problem) -> int:
-    """Bytes of the rows."""
+    """The size of the rows in bytes."""
     return int(problem.rows.nbytes) if not problem.sparse else 12 * int(problem.rows.nnz)
 
 
 def copied_rows(problem: Problem) -> int:
-    """How many rows are copied side by side: all of them where n is small.
+    """The number of rows that are copied and read from the copy: all of them where n is small.
 
-    They are an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
+    Otherwise an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
     """
     n, d = problem.n, problem.d
     if n < 2048:
@@ -215,15 +218,15 @@ def solve(
     problem: Problem, start: Array, schedule: GrowingAnchor, tol: float, passes: float, seed: int,
     report: Callable[[HistoryEntry], None] = lambda _: None,
 ) -> Solution:  # fmt: skip
-    """A point with ‖∇f‖ ≤ tol, or the last one when so many passes over the rows are used up.
+    """Find a point with ‖∇f‖ ≤ tol, or return the last one when the passes are used up.
 
     Args:
         problem: what to minimise.
-        start: where to begin.
+        start: the point to begin at, of shape `problem.shape`.
         schedule: the sizes of anchors and mini-batches; the steps between two anchors are SVRG's.
-        tol: for ‖∇f‖; with an L1 part, of the subgradient of least norm.
-        passes: at most so many, over all n rows.
-        seed: of the order of rows.
+        tol: the bound on ‖∇f‖; with an L1 penalty, on the subgradient of least norm.
+        passes: the largest number of passes over all n rows.
+        seed: the seed of the order of rows.
         report: called with every entry of the history.
     """
     run = Stages(problem, start.copy(), tol, passes, schedule, order.Draws(seed), report)

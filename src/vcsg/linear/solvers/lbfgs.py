@@ -1,8 +1,8 @@
-"""The hand-over: L-BFGS from where the stochastic steps got to, with a Hessian to begin with.
+"""L-BFGS from the point that the stochastic steps reached, with a Hessian in the middle of its recursion.
 
-H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's and the pairs of later steps correct H. Where
-d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand rows,
-so this one is written out, its recursion compiled; with an L1 part, which takes bounds, scipy's is used.
+H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's, and the pairs of later steps correct H.
+Where d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
+rows, so the recursion is compiled here. An L1 penalty needs bounds, and so scipy's L-BFGS-B.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.problem import Array, PassResult, Problem
 
 MEMORY = 10
-"""Pairs of steps and changes of the gradient."""
+"""The number of pairs (step, change of the gradient) that are remembered."""
 SHORTENINGS = 30
+"""How often a step may be shortened before f counts as not falling any more."""
 
 
 class Reached(Exception):
-    """The point that was asked for is found."""
+    """Ends the search: the tolerance is reached, or the passes are used up."""
 
 
 @dataclass
 class CountedObjective:
-    """f, counted and looked at: ends the search at the first point where ‖∇f‖ ≤ tol."""
+    """f with a count of its passes; raises `Reached` at the first point where ‖∇f‖ ≤ tol, or at the budget's end."""
 
     problem: Problem
     tol: float
     budget: float
-    """Passes, at most."""
+    """The largest number of passes."""
     report: Callable[[PassResult], None]
     x: Array
-    """The best point so far, and what is known there."""
+    """The best point so far."""
     best: PassResult
+    """The pass at the best point."""
     passes: int = 0
 
     def __call__(self, x: Array) -> PassResult:
@@ -62,16 +64,16 @@ def minimise(
     problem: Problem, sample: Problem | None, start: Array, known: PassResult, tol: float, budget: float,
     report: Callable[[PassResult], None],
 ) -> tuple[Array, float, str]:  # fmt: skip
-    """(x, ‖∇f(x)‖, how it ended).
+    """Minimise f; return x, ‖∇f(x)‖ and a sentence on how it ended.
 
     Args:
         problem: what to minimise.
-        sample: the rows for H, None for a diagonal.
+        sample: the rows that H is made from; None for a diagonal H.
         start: where to begin.
-        known: what a pass tells there.
-        tol: for ‖∇f‖.
-        budget: passes, at most.
-        report: called with what each of them tells.
+        known: the pass at the start.
+        tol: the search ends where ‖∇f‖ ≤ tol.
+        budget: the largest number of passes.
+        report: called with the result of each pass.
     """
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
@@ -109,9 +111,9 @@ def _next(
     last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any,
     direction: Any, trial: Any,
 ) -> tuple[float, int]:  # fmt: skip
-    """Remember the step from `last` to x, if there was one, and find the next direction: its slope, and `kept`.
+    """Remember the step from `last` to x, if there was one, and find the next direction.
 
-    `trial` becomes x + direction.
+    `trial` becomes x + direction. Returns the slope along the direction, and the number of pairs so far.
     """
     kept += _remember(last, before, x, gradient, steps, changes, products, kept % len(products))
     slope = _descent(gradient, steps, changes, products, kept, inverse, direction)
@@ -123,7 +125,7 @@ def _next(
 def _remember(
     last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, place: int
 ) -> int:
-    """Write down the pair of a step and its change of the gradient; 1, or 0 where it shows no curvature."""
+    """Store the pair (step, change of the gradient) and return 1; return 0 where it shows no curvature."""
     s, y = (x - last).reshape(-1), (gradient - before).reshape(-1)
     product, square = 0.0, 0.0
     for j in range(s.size):
@@ -144,9 +146,9 @@ def _descent(gradient: Any, steps: Any, changes: Any, products: Any, kept: int, 
         steps: s of the last pairs, in turn.
         changes: y of the last pairs.
         products: sᵀy of the last pairs.
-        kept: how many pairs there were in all.
-        inverse: what stands in the middle: a factor of H for every output, or the inverse of a diagonal.
-        direction: what is written to.
+        kept: the number of pairs so far.
+        inverse: H⁻¹ in the middle of the recursion: a factor of H for every output, or the inverse of a diagonal.
+        direction: the array that the direction is written to.
     """
     g, r = gradient.reshape(-1), direction.reshape(-1)
     memory, size = steps.shape
@@ -198,7 +200,7 @@ def _substitute(factor: Any, v: Any) -> None:
 
 
 def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Array:
-    """The factors of H, or without a sample the inverse of a diagonal."""
+    """The factors of H from the sample, or, without a sample, the inverse of a diagonal."""
     if sample is None:
         return np.asarray(column_scales(problem) ** 2)
     with blas_threads(sample):
@@ -207,18 +209,18 @@ def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Array:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """To look for the libraries takes milliseconds."""
+    """The BLAS libraries of this process; finding them takes milliseconds, so it is done once."""
     return ThreadpoolController()
 
 
 def blas_threads(sample: Problem) -> AbstractContextManager[object]:
-    """As many threads for the Hessian as for the rows, where it is large enough for the setting to pay."""
+    """Limit BLAS to the problem's threads, where the Hessian is large enough for the setting to pay."""
     large = sample.outputs * sample.n * sample.d**2 > 1e8
     return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
 
 
 def _restarted(f: CountedObjective) -> str:
-    """scipy's search, from the best point again when it gives up, as long as that helps: its line search may fail."""
+    """Run scipy's L-BFGS-B, again from the best point as long as that helps: its line search may fail."""
     before, message = math.inf, ""
     while f.best.norm < before:
         before, message = f.best.norm, _search_split(f, f.x)
@@ -226,7 +228,7 @@ def _restarted(f: CountedObjective) -> str:
 
 
 def _search_split(f: CountedObjective, start: Array) -> str:
-    """With an L1 part: w = p − q with p, q ≥ 0, and l1·Σ(p + q) is smooth."""
+    """Minimise with an L1 penalty by scipy: w = p − q with p, q ≥ 0, for which l1·Σ(p + q) is smooth."""
     scales, l1 = column_scales(f.problem), f.problem.penalty.l1
     free = np.zeros(start.shape, bool)
     free[:, -1] = True

@@ -1,4 +1,4 @@
-"""Newton's steps for small problems: what costs next to nothing is solved as far as rounding allows."""
+"""Newton's method for small problems, which are solved as far as rounding allows: it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from vcsg.linear.kernels.losses import MULTINOMIAL
 from vcsg.linear.problem import Array, PassResult, Problem
 
 POLISH = 2e6
-"""n times the square of the number of unknowns up to which a solution is refined beyond tol."""
+"""The largest `work` for which a solution is refined beyond tol."""
 SOLVE = 1e8
-"""The same up to which several outputs are solved by Newton's steps in place of L-BFGS, whose factor knows no pairs."""
+"""The largest `work` for which several outputs are solved by Newton's method in place of L-BFGS.
+
+The Hessian in L-BFGS has one block for each output and nothing between them.
+"""
 STEPS = 50
+"""The largest number of Newton steps."""
 HALVINGS = 30
+"""How often a step may be halved before f counts as not falling any more."""
 
 
 def work(problem: Problem) -> float:
@@ -44,14 +49,14 @@ def hessian(problem: Problem, x: Array) -> Array:
 
 
 def _solve(H: Array, gradient: Array) -> Array:
-    """H⁻¹∇f, of least norm where H is singular, in units in which H has the diagonal 1: features may be unscaled."""
+    """H⁻¹∇f, of least norm where H is singular, computed in units in which H has the diagonal 1."""
     diagonal = np.diagonal(H)
     units = np.where(diagonal > 0, diagonal, 1.0) ** -0.5
     return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
 
 
 def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, PassResult, int]:
-    """(x, what a pass there tells, passes) after Newton's steps, halved until f falls."""
+    """Take Newton steps, halved until f falls; return x, the pass there, and the number of passes used."""
     here, passes = problem.anchor(x), 1
     for _ in range(STEPS):
         step = _solve(hessian(problem, x), here.smooth.reshape(-1)).reshape(x.shape)
