@@ -16,9 +16,15 @@ ORDER: dict[str, list[str]] = {
     "method": ["weights", "schedules", "definition", "registry", "catalogue"],
     "run": ["vectors", "variance", "smoothness", "sampling", "state", "point", "ranks", "epochs", "steps"],
     "gpu": ["kernels", "graphs", "executor"],
-    "training": [],
+    "training": [
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "result", "progress", "evaluation",
+        "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
+    ],
     "linear": [],
-    "workloads": [],
+    "workloads": [
+        "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
+        "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
+    ],
     "study": [],
 }  # fmt: skip
 """Of the library and of every folder in it, the modules and folders, innermost first."""

@@ -442,6 +442,20 @@ def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path, saved
     assert (done.returncode, done.stdout, done.stderr) == (0, "passes True SIG_IGN\n", "")
 
 
+def test_workers_are_started_once_and_not_at_every_phase() -> None:
+    readers: set[int] = set()
+
+    def objective(model: nn.Module, batch: Any) -> Tensor:
+        readers.update(batch[2].tolist())
+        return cross_entropy(model(batch[0]), batch[1])
+
+    data = Pairs(lambda x, y: (x, y, os.getpid()))
+    result = vcsg.fit(net(), None, data, "svrg", b=8, L=5.0, passes=9, objective=objective, workers=2)
+    assert len(result.records) > 2
+    assert os.getpid() not in readers
+    assert len(readers) == 2
+
+
 # --- the parts of the loop
 
 
