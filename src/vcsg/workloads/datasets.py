@@ -24,11 +24,9 @@ _SOURCES: dict[str, Source] = {}
 
 
 def register_data_set(source: Source) -> None:
-    """Register a data set under its name."""
+    """Make a data set known by its name."""
     if not source.name or set(source.name) & set("/:"):
-        raise ValueError(
-            f"the name {source.name!r} is empty or has a '/' or ':', which end the name of a data set: choose another"
-        )
+        raise ValueError(f"the name {source.name!r} is empty or has a '/' or ':', which end the name of a data set")
     _SOURCES[source.name] = source
 
 

@@ -132,9 +132,9 @@ _MODELS: dict[str, Build] = {
 
 
 def register_model(name: str, build: Build) -> None:
-    """Register a model under a name; build(shape of a sample, classes) raises a ValueError if it does not fit them."""
+    """Make a model known by name; build(shape of a sample, classes) raises a ValueError where it does not fit them."""
     if not name or "/" in name:
-        raise ValueError(f"the name {name!r} is empty or has a '/', which separates data set and model: choose another")
+        raise ValueError(f"the name {name!r} is empty or has a '/', which stands before the name of a model")
     _MODELS[name] = build
 
 

@@ -150,7 +150,7 @@ _FAMILIES = {
 
 
 def register_problem(name: str, family: Family) -> None:
-    """Register a problem under a name, for every data set with two classes or real targets."""
+    """Make a problem known by name, for every data set with two classes or real targets."""
     _FAMILIES[name] = family
 
 

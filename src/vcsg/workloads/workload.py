@@ -86,9 +86,9 @@ _REGISTERED: dict[str, tuple[Listing, Callable[[Folder, Device], Workload]]] = {
 
 
 def register_workload(name: str, n: int, d: int, build: Callable[[Folder, Device], Workload]) -> None:
-    """Register a workload that is not a pair of a data set and a model: build(data_dir, device) makes it.
+    """Make a workload known by name that is no pair of a data set and a model: build(data_dir, device) makes it.
 
-    n and d, the numbers of its training samples and parameters, appear in the list of `names`.
+    n and d, its training samples and parameters, are for the list of `names`.
     """
     _REGISTERED[name] = Listing(name, n, d, (), 0), build
 
