@@ -142,10 +142,10 @@ class Execution:
 
         Returns the record of a run that is done already.
         """
-        earlier = there(self._order.path)
+        earlier = existing_run(self._order.path)
         if earlier is not None:
             check_same(earlier.path / "run.json", identity(earlier), identity(self._record))
-            if done(earlier):
+            if is_complete(earlier):
                 budgets = ({"budget": run.config.budget} for run in (earlier, self._record))
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
@@ -179,7 +179,7 @@ class Execution:
     def perform(self, stop: StopRequest, show: Show) -> RunRecord:
         """Do the run and close its record, whatever becomes of it."""
         try:
-            with self._warnings.kept():
+            with self._warnings.collected():
                 stopped = self._session.run(self._order.title, show, stop)
             if self._order.config.role == "run":
                 _save_weights(self._model, self._order.path / WEIGHTS)
@@ -194,7 +194,7 @@ class Execution:
         except BaseException:
             self._writer.close("interrupted")
             raise
-        if done(self._record):
+        if is_complete(self._record):
             self._checkpoints.clear()
         return self._record
 
@@ -288,12 +288,12 @@ def identity(record: RunRecord) -> Row:
     return {name: getattr(record.config, name) for name in names} | options | versions
 
 
-def there(path: Path) -> RunRecord | None:
+def existing_run(path: Path) -> RunRecord | None:
     """The record of the run in a folder; None where there is none."""
     return load(path)[0] if (path / "run.json").exists() else None
 
 
-def done(record: RunRecord) -> bool:
+def is_complete(record: RunRecord) -> bool:
     """Whether the run need not be done again: it finished, or it diverged, as it would again."""
     return record.status == "finished" or (record.status == "failed" and bool(record.notes.get("diverged")))
 
@@ -347,7 +347,7 @@ class Warnings:
         self._messages[:] = state_dict["messages"]
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def collected(self) -> Iterator[None]:
         """Keep the warnings of the block instead of showing them; those about checkpoints are shown as usual."""
         handler, before = logging.Handler(logging.WARNING), logger.propagate
         handler.emit = self._emit  # type: ignore[method-assign]
