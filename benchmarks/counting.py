@@ -20,9 +20,9 @@ import torch
 from vcsg import FiniteSumOptimizer, Method, make
 from vcsg.method.schedules import Given, PowerLaw
 from vcsg.method.weights import Constant, Weights
-from vcsg.workloads import Problem, least_squares, nonconvex_logistic
+from vcsg.workloads import AnalyticProblem, least_squares, nonconvex_logistic
 
-PROBLEMS: dict[str, Callable[[int, int, int], Problem]] = {
+PROBLEMS: dict[str, Callable[[int, int, int], AnalyticProblem]] = {
     "least squares": least_squares,
     "logistic": nonconvex_logistic,
 }

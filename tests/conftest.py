@@ -1,10 +1,21 @@
-"""For all tests: their tensors are small, and threads that wait for each other cost more than they save."""
+"""What all tests share."""
 
 import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # tensors are small here, and threads that wait for each other cost more than they save
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy: without it scikit-learn's checks leave array types out
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton, which some parts of torch import
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's handler of SIGINT, for the test and its children, also where the tests run with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -19,13 +19,19 @@ ORDER: dict[str, list[str]] = {
         "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
     ],
     "gpu": ["kernels", "graphs", "executor"],
-    "training": [],
+    "training": [
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "result", "progress", "evaluation",
+        "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
+    ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
     ],
     "linear.kernels": ["compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order"],
     "linear.solvers": ["newton", "lbfgs", "growing", "family"],
-    "workloads": [],
+    "workloads": [
+        "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
+        "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
+    ],
     "study": [],
 }  # fmt: skip
 """Of the library and of every folder in it, the modules and folders, innermost first."""

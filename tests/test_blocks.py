@@ -23,7 +23,7 @@ from vcsg.gpu.graphs import Samples, Uncapturable, equal
 from vcsg.method import weights
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run.closures import ClosureExecutor
-from vcsg.training.engine import Engine
+from vcsg.training.engine import StepEngine
 from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
 
@@ -298,7 +298,7 @@ def test_the_engine_says_why_it_goes_step_by_step(caplog: pytest.LogCaptureFixtu
     model = net()
     optimizer = vcsg.SVRG(model.parameters(), n=N)
     source = TensorSource("data", data(), torch.device("cpu"))
-    engine = Engine("graphed", optimizer, model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source)
+    engine = StepEngine("graphed", optimizer, model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source)
     assert engine.advance() == (0, 0.0)
     assert engine.notes == {"engine": "eager", "engine_reason": "model and data are not on a CUDA device"}
     assert "not on a CUDA device" in caplog.text

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -234,14 +233,6 @@ def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
 
 
 # --- Ctrl-C
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A child inherits an ignored SIGINT, which some runners set."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def _wait_for_rows(folder: Path, runs: int) -> None:

@@ -75,7 +75,7 @@ def test_a_signal_leaves_a_checkpoint(
     assert "(1 interrupted)" in log.read_text()
     assert server.run(words, log)[0] == 0
     assert kills.content(folder) == whole[kind]
-    assert "anew" not in log.read_text()
+    assert "starts again" not in log.read_text()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
@@ -100,7 +100,7 @@ def test_checkpoints_that_find_no_room_are_told_and_the_run_goes_on(
     folder, log = tmp_path / "run", tmp_path / "log"
     assert server.run(kills.words("adamw", folder), log, limit=9000)[0] == 0, log.read_text()
     assert "no checkpoint could be written: [Errno 27] File too large" in log.read_text()
-    assert "there is none yet, and the run goes on" in log.read_text()
+    assert "there is none yet, and the run continues" in log.read_text()
     assert kills.content(folder) == whole["adamw"]
 
 
@@ -184,12 +184,12 @@ def test_damaged_checkpoints_are_told_and_the_run_is_the_same(
     folder, log = tmp_path / "run", tmp_path / "log"
     words = kills.words("vcsg", folder)
     words[words.index("--checkpoint-seconds") + 1] = "0"
-    for damaged, told in ((1, "going back to the one before"), (3, "there is none before it")):
+    for damaged, told in ((1, "the one before is used"), (3, "there is none before it")):
         assert server.run(words, log, point="after its rename", count=5)[0] == -signal.SIGKILL
         for path in sorted(folder.glob("checkpoint-*.vcsg"))[-damaged:]:
             os.truncate(path, path.stat().st_size - 1)
         assert server.run(words, log, point="inner phase", count=3)[0] == -signal.SIGKILL
         assert told in log.read_text()
-    assert "before a checkpoint that is sound: it begins anew" in log.read_text()
+    assert "before it had a sound checkpoint: it starts again from the beginning" in log.read_text()
     assert server.run(words, log)[0] == 0
     assert kills.content(folder) == whole["vcsg"]

@@ -153,7 +153,7 @@ def test_a_cache_that_cannot_be_written(
     monkeypatch.setenv("VCSG_CACHE", str(tmp_path / "file"))
     check(cached("set", [source], Decoder()))
     assert "cannot be written" in caplog.text
-    assert "set VCSG_CACHE to a folder with room" in caplog.text
+    assert "set VCSG_CACHE to a folder with free space" in caplog.text
 
 
 def test_writers_at_the_same_time(source: Path, folder: Path) -> None:

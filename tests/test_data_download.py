@@ -121,7 +121,7 @@ def test_an_interrupted_download_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Bar, "update", interrupt)
+        patch.setattr(module.DownloadBar, "update", interrupt)
         with pytest.raises(KeyboardInterrupt):
             download(file(server, "good"), tmp_path, progress=True)
     assert left(tmp_path) == []

@@ -69,11 +69,11 @@ def test_idx_of_any_rank(tmp_path: Path, rank: int) -> None:
 
 GOOD = idx(np.zeros((4, 28, 28), np.uint8))
 BROKEN = {
-    "empty": (b"", "it is no IDX file"),
-    "a page of a web server": (b"<html>404</html>" * 9, "it is no IDX file"),
-    "other numbers": (b"\0\0\x0d" + GOOD[3:], "it is no IDX file"),
-    "labels for images": (idx(np.zeros(4, np.uint8)), "it is no IDX file"),
-    "head cut off": (GOOD[:9], "it is no IDX file"),
+    "empty": (b"", "it is not an IDX file"),
+    "a page of a web server": (b"<html>404</html>" * 9, "it is not an IDX file"),
+    "other numbers": (b"\0\0\x0d" + GOOD[3:], "it is not an IDX file"),
+    "labels for images": (idx(np.zeros(4, np.uint8)), "it is not an IDX file"),
+    "head cut off": (GOOD[:9], "it is not an IDX file"),
     "cut off": (GOOD[:-1], "holds only 3,135"),
     "longer": (GOOD + b"\0", "holds more"),
     "a count beyond all": (GOOD[:4] + b"\xff" * 12, "more than 1,073,741,824 bytes"),
@@ -102,7 +102,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "array", "message"),
     [
-        ("train_labels", np.zeros(4, np.uint8), r"\(5, 28, 28\), to 4 labels .*: they do not belong"),
+        ("train_labels", np.zeros(4, np.uint8), r"\(5, 28, 28\), and .* holds 4 labels: they do not belong"),
         ("train_images", np.zeros((5, 28, 27), np.uint8), "they do not belong"),
         ("test_labels", np.array([1, 2, 10], np.uint8), "should hold digits 0 to 9"),
     ],

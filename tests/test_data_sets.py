@@ -89,7 +89,7 @@ def test_a_path_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["libsvm:", "libsvm:nothing", "libsvm:/nothing"])
 def test_a_libsvm_file_that_is_not_there(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=f"{name}: there is no file '{name[7:]}', nor in .*; give its path"):
+    with pytest.raises(DataError, match=f"{name}: there is no file '{name[7:]}' here, nor in .*: give its path"):
         load_data_set(name, data_dir=tmp_path)
 
 

@@ -113,14 +113,14 @@ def test_nothing_is_found_in_an_empty_folder(tmp_path: Path) -> None:
 LAST = max(WNIDS)
 IMAGE = f"train/{LAST}/images/{LAST}_9.JPEG"
 BROKEN: dict[str, tuple[str, bytes | None, str]] = {
-    "an image cut off": (IMAGE, jpeg(90)[:-200], f"{LAST}_9.JPEG in .* is no whole JPEG image"),
-    "an empty image": (IMAGE, b"", "is no whole JPEG image"),
-    "a web page": (IMAGE, b"<html>", "is no whole JPEG image"),
-    "another format": (IMAGE, jpeg(1, format="PNG"), "is no whole JPEG image"),
+    "an image cut off": (IMAGE, jpeg(90)[:-200], f"{LAST}_9.JPEG in .* is not a complete JPEG image"),
+    "an empty image": (IMAGE, b"", "is not a complete JPEG image"),
+    "a web page": (IMAGE, b"<html>", "is not a complete JPEG image"),
+    "another format": (IMAGE, jpeg(1, format="PNG"), "is not a complete JPEG image"),
     "another size": (IMAGE, jpeg(1, size=(64, 63)), "has 64 × 63 pixels, not 64 × 64"),
     "a huge image": (IMAGE, jpeg(1, "L", size=(5000, 5000)), "has 5000 × 5000 pixels"),
     "an image of many bytes": (IMAGE, bytes((1 << 20) + 1), "has 1,048,577 bytes, more than"),
-    "a test image cut off": ("val/images/val_1.JPEG", jpeg(9)[:300], r"val_1.JPEG in .* is no whole JPEG"),
+    "a test image cut off": ("val/images/val_1.JPEG", jpeg(9)[:300], r"val_1.JPEG in .* is not a complete JPEG"),
     "a test image that is not there": ("val/images/val_1.JPEG", None, r"lists \['val_1.JPEG', '.*'\]: no such image"),
     "no list of test images": ("val/val_annotations.txt", None, "has no val/val_annotations.txt"),
     "a list without classes": ("val/val_annotations.txt", b"val_0.JPEG\n", r"lists \['val_0.JPEG'\]"),

@@ -19,7 +19,7 @@ from vcsg.gpu import executor as graphed_module
 from vcsg.gpu.executor import Graphed
 from vcsg.study import baselines
 from vcsg.training.clock import Clock
-from vcsg.training.engine import Engine
+from vcsg.training.engine import StepEngine
 from vcsg.training.limits import Limits
 from vcsg.training.loop import Loop
 from vcsg.training.progress import Silent
@@ -122,7 +122,7 @@ def test_groups_have_their_own_step_sizes_and_schedulers(name: str) -> None:
         objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
         run = Loop(
             optimizer, objective, source, lambda row, last: None, Limits(passes=6), every=2.5,
-            clock=Clock(torch.device("cuda")), engine=Engine(engine, optimizer, model, objective, source),
+            clock=Clock(torch.device("cuda")), engine=StepEngine(engine, optimizer, model, objective, source),
         )  # fmt: skip
         run.run(Never(), Silent("", optimizer, True))
         ends.append(vector(model))
@@ -225,7 +225,7 @@ def test_baselines(make: Any) -> None:
         optimizer = make(model.parameters(), N, lr=1e-2, b=7, seed=2)
         source = TensorSource("data", data(), torch.device("cuda"))
         objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
-        executes = Engine(engine, optimizer, model, objective, source)
+        executes = StepEngine(engine, optimizer, model, objective, source)
         run = Loop(
             optimizer, objective, source, lambda row, last: None, Limits(passes=8), every=2.5,
             clock=Clock(torch.device("cuda")), engine=executes,

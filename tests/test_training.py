@@ -338,6 +338,7 @@ def test_evaluation_is_outside_the_clock() -> None:
     assert result.history[-1]["seconds"] <= result.seconds
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_all_and_the_run_can_go_on() -> None:
     def interrupt(record: vcsg.Record) -> None:
         if record.epoch == 3:
@@ -397,18 +398,62 @@ if "bare" in sys.argv:
 """
 
 
-def run_script(*arguments: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+def run_script(
+    *arguments: str, script: str = SCRIPT, stderr: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     settings = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-W", "error", "-c", SCRIPT, *arguments]
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
     return subprocess.run(
         command, env=settings, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True, timeout=300
     )
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_with_workers_which_get_it_too() -> None:
     done = run_script("False", "interrupt")
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+IGNORING = """
+import os, signal, sys, torch, vcsg
+from torch.utils.data import TensorDataset
+found = [signal.getsignal(signal.SIGINT)]
+def tell(record):
+    found.append(signal.getsignal(signal.SIGINT))
+    os.killpg(0, signal.SIGINT)
+X = torch.randn(64, 5)
+data = TensorDataset(X, (X[:, 0] > 0).long())
+result = vcsg.fit(torch.nn.Linear(5, 2), torch.nn.functional.cross_entropy, data, "svrg", b=8, L=5.0, passes=8,
+                  callback=tell, workers=1, checkpoint=sys.argv[1] if sys.argv[1:] else None)
+found.append(signal.getsignal(signal.SIGINT))
+print(result.stopped, len(found) > 3, *{handler.name for handler in found})
+"""
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path, saved: bool) -> None:
+    """As background jobs of a shell do. A process inherits what its parent ignores."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = run_script(*([str(tmp_path)] if saved else []), script=IGNORING)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "passes True SIG_IGN\n", "")
+
+
+def test_workers_are_started_once_and_not_at_every_phase() -> None:
+    readers: set[int] = set()
+
+    def objective(model: nn.Module, batch: Any) -> Tensor:
+        readers.update(batch[2].tolist())
+        return cross_entropy(model(batch[0]), batch[1])
+
+    data = Pairs(lambda x, y: (x, y, os.getpid()))
+    result = vcsg.fit(net(), None, data, "svrg", b=8, L=5.0, passes=9, objective=objective, workers=2)
+    assert len(result.records) > 2
+    assert os.getpid() not in readers
+    assert len(readers) == 2
 
 
 # --- the parts of the loop
@@ -590,7 +635,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no loss": (given(loss=None), "either loss.*or loss=None and objective="),
     "both": (given(objective=dict_objective), "either loss.*or loss=None and objective="),
     "no test": (given(metrics={"m": mse_loss}), "metrics m.*give test="),
-    "metric": (given(metrics={"ifo": mse_loss}, test=(X, Y)), "called 'ifo'.*choose another"),
+    "metric": (given(metrics={"ifo": mse_loss}, test=(X, Y)), "the name 'ifo' of a column.*choose another"),
     "workers": (given(data=Pairs(), workers=-1), "workers = -1.*at least 0"),
     "workers of tensors": (given(workers=2), "data are tensors.*leave workers="),
     "collate_fn of tensors": (given(collate_fn=listed), "leave workers= and collate_fn= out"),
@@ -615,6 +660,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_calls_are_refused_and_leave_the_model_alone(case: str) -> None:
     arguments, message = REFUSED[case]

@@ -14,8 +14,8 @@ import torch
 from torch.autograd.functional import hessian
 
 from vcsg.workloads import (
+    AnalyticProblem,
     DataSet,
-    Problem,
     least_squares,
     least_squares_on,
     lenet_300_100,
@@ -28,7 +28,7 @@ from vcsg.workloads import (
 from vcsg.workloads.problems import unit_rows
 
 GENERATORS = [least_squares, nonconvex_logistic, robust_regression]
-Generate = Callable[[int, int, int], Problem]
+Generate = Callable[[int, int, int], AnalyticProblem]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
 
 
-def full_loss(problem: Problem, x: torch.Tensor) -> float:
+def full_loss(problem: AnalyticProblem, x: torch.Tensor) -> float:
     return problem.loss(x, problem.rows, problem.targets).item()
 
 
@@ -124,7 +124,7 @@ def test_loss_is_a_mean_over_the_given_rows(generate: Generate) -> None:
         torch.testing.assert_close(torch.stack(single).mean(0), whole, rtol=1e-12, atol=1e-14)
 
 
-def largest_curvature(problem: Problem, i: int, x: torch.Tensor) -> float:
+def largest_curvature(problem: AnalyticProblem, i: int, x: torch.Tensor) -> float:
     """The largest |eigenvalue| of ∇²f_i(x), by autograd."""
     row, target = problem.rows[i : i + 1], problem.targets[i : i + 1]
     return torch.linalg.eigvalsh(hessian(lambda v: problem.loss(v, row, target), x)).abs().max().item()
@@ -158,7 +158,7 @@ ON = [least_squares_on, nonconvex_logistic_on, robust_regression_on]
 
 
 @pytest.mark.parametrize("on", ON)
-def test_L_of_given_rows_is_that_of_the_longest(on: Callable[..., Problem]) -> None:
+def test_L_of_given_rows_is_that_of_the_longest(on: Callable[..., AnalyticProblem]) -> None:
     """Among rows of norms 1, 5 and 2 the second has the largest curvature, which is L; autograd finds it."""
     rows = torch.tensor([[1.0, 0], [3, -4], [0, 2]], dtype=torch.float64)
     problem = on(rows, torch.tensor([1.0, -1, 1], dtype=torch.float64))
@@ -170,7 +170,7 @@ def test_L_of_given_rows_is_that_of_the_longest(on: Callable[..., Problem]) -> N
 
 
 @pytest.mark.parametrize(("generate", "on"), list(zip(GENERATORS, ON, strict=True)))
-def test_given_rows_make_the_same_problem(generate: Generate, on: Callable[..., Problem]) -> None:
+def test_given_rows_make_the_same_problem(generate: Generate, on: Callable[..., AnalyticProblem]) -> None:
     drawn = generate(30, 4, 0)
     given = on(drawn.rows, drawn.targets)
     assert given.name == drawn.name
@@ -191,7 +191,7 @@ def test_given_rows_make_the_same_problem(generate: Generate, on: Callable[..., 
     ],
 )
 def test_bad_rows_and_targets(
-    on: Callable[..., Problem], rows: torch.Tensor, targets: torch.Tensor, message: str
+    on: Callable[..., AnalyticProblem], rows: torch.Tensor, targets: torch.Tensor, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         on(rows, targets)

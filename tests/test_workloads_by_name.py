@@ -201,8 +201,8 @@ def test_the_claims_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mnist", "'mnist' is no workload: write DATASET/MODEL"),
-        ("", "'' is no workload"),
+        ("mnist", "'mnist' is not a workload: write DATASET/MODEL"),
+        ("", "'' is not a workload"),
         ("mnst/lenet-5", r"no data set 'mnst': did you mean 'mnist'\? There are mnist-mini, .*synthetic:n=2000,d=50"),
         ("mnist/lenet5", r"no model or problem 'lenet5', of 'mnist/lenet5': did you mean 'lenet-5'\? There are lenet-"),
         ("mnist/", "no model or problem ''"),

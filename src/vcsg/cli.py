@@ -24,7 +24,7 @@ from vcsg.study.summary import Target
 from vcsg.study.tables import console
 from vcsg.study.workers import Outcome
 from vcsg.training.interrupt import Interrupt
-from vcsg.training.saving import SECONDS
+from vcsg.training.saving import CHECKPOINT_SECONDS
 from vcsg.version import __version__
 from vcsg.workloads import DataError
 from vcsg.workloads.folders import data_folders
@@ -85,7 +85,7 @@ def run(
     threads: Threads = 1,
     data_dir: DataDir = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is in the folder, if any.")] = False,
-    checkpoint_seconds: Checkpoints = SECONDS,
+    checkpoint_seconds: Checkpoints = CHECKPOINT_SECONDS,
 ) -> None:
     """Run one method on one workload; under torchrun, on several ranks."""
     interrupt = Interrupt()
@@ -135,7 +135,7 @@ def compare(
     threads: Threads = 1,
     device: Device = "cpu",
     data_dir: DataDir = None,
-    checkpoint_seconds: Checkpoints = SECONDS,
+    checkpoint_seconds: Checkpoints = CHECKPOINT_SECONDS,
     report: Report = True,
 ) -> None:
     """Run several methods with several seeds, and compare what they need and where they end."""
@@ -180,7 +180,7 @@ def reproduce_paper(
     threads: Threads = 1,
     device: Device = "cpu",
     data_dir: DataDir = None,
-    checkpoint_seconds: Checkpoints = SECONDS,
+    checkpoint_seconds: Checkpoints = CHECKPOINT_SECONDS,
     report: Report = True,
 ) -> None:
     """Run the paper's experiments, in its own setting and with tuned step sizes."""

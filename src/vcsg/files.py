@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one process has for itself."""
+"""Files that are complete or absent, and folders that one process has to itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PARTIAL = ".partial"
-"""In the names of files that are being written."""
+"""The part of a file name that marks a file as still being written."""
 
 _held: set[Path] = set()
 """The folders that this process has locked."""
@@ -18,11 +18,11 @@ _held: set[Path] = set()
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file beside `path` to write to, which takes its place when the block ends well.
+    """Yield a new file beside `path` to write to; it replaces `path` when the block ends without an error.
 
-    Whoever reads `path`, after a crash too, finds the old content or the new, never a part: the new file is on disk
-    before it is renamed, and the folder after it. It keeps the suffix, for writers that choose a format by it. An
-    OSError names `path`.
+    A reader of `path` finds the old content or the new one, never a part of it, even after a crash: the new file is
+    synced to disk before it is renamed, and the folder afterwards. It has the suffix of `path`, for writers that choose
+    a format by it. An OSError names `path`.
     """
     path = Path(path)
     new = None
@@ -45,29 +45,29 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def sweep(folder: str | os.PathLike[str]) -> None:
-    """Remove what writers that were killed left in a folder; for the one that has locked it."""
+    """Remove the partial files of killed writers from a folder. The caller has to have locked it."""
     for path in Path(folder).glob(f".*{PARTIAL}*"):
         path.unlink()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """The file at `path` holds `text`, in UTF-8."""
+    """Write `text` to the file at `path`, in UTF-8."""
     with replacing(path) as new:
         new.write_text(text, encoding="utf-8")
 
 
 def append(path: str | os.PathLike[str], line: bytes) -> None:
-    """A line at the end of a file: a reader may find the last one cut off, never two mixed. An OSError names `path`."""
+    """Append a line to a file. A reader may find the last line cut off, never two mixed. An OSError names `path`."""
     with open(path, "ab", buffering=0) as file:
         try:
-            if (written := file.write(line)) < len(line):  # a disk that is almost full takes what fits
+            if (written := file.write(line)) < len(line):  # an almost full disk takes a part of it
                 file.write(line[written:])
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def synced_size(path: str | os.PathLike[str]) -> int:
-    """How many bytes of a file are on disk: all that were written; 0 where there is none."""
+    """Sync a file to disk and return its size in bytes; 0 where there is no such file."""
     if not Path(path).exists():
         return 0
     _sync(Path(path))
@@ -76,14 +76,14 @@ def synced_size(path: str | os.PathLike[str]) -> int:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """A folder for one process alone, which is made where it is not there; another that asks for it is refused.
+    """Lock a folder for this process alone, creating it if needed; a second process that asks for it is refused.
 
-    The lock ends with its process, killed or not. Processes that are forked off do not have it.
+    The lock ends with the process, even if that is killed. Forked processes do not inherit it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     place = folder.resolve()
-    # Asked first: to close a second handle of the file would end a lock of the first.
+    # This is checked first: closing a second handle of the file would end the lock of the first.
     if place in _held:
         raise BlockingIOError(f"{folder} is in use by this process already: give another folder")
     with open(place / ".lock", "a+", encoding="ascii") as file:
@@ -106,7 +106,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    """Without waiting."""
+    """Lock an open file without waiting."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -114,13 +114,13 @@ def _lock(handle: int) -> None:
     else:
         import fcntl
 
-        # Of the process, and not of the open file as by flock, which the workers of a loader would inherit.
+        # lockf locks for the process. flock would lock for the open file, which the workers of a loader inherit.
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sync(path: Path) -> None:
     if sys.platform == "win32" and path.is_dir():
-        return  # which cannot be opened there
+        return  # Windows cannot open a folder
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -129,7 +129,7 @@ def _sync(path: Path) -> None:
 
 
 def _umask() -> int:
-    """The mode that new files are to have: mkstemp makes them for their owner alone."""
+    """The umask of the process, for the mode of new files: mkstemp makes them for their owner alone."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

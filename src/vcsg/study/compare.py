@@ -19,13 +19,13 @@ from vcsg.study.plan import Study
 from vcsg.study.progress import Reporter, board
 from vcsg.study.protocols import entries, smoothness_method
 from vcsg.study.records import RunRecord, check_free
-from vcsg.study.runs import Order, Show, execute, load_workload, there
+from vcsg.study.runs import Order, Show, execute, existing_run, load_workload
 from vcsg.study.search import SHARE, TRIALS
 from vcsg.study.settings import Settings
 from vcsg.study.summary import Target
 from vcsg.study.workers import Outcome, perform
-from vcsg.training.interrupt import Interrupt, Wish
-from vcsg.training.saving import SECONDS, check_seconds
+from vcsg.training.interrupt import Interrupt, StopRequest
+from vcsg.training.saving import CHECKPOINT_SECONDS, check_seconds
 
 
 def make_study(
@@ -46,7 +46,7 @@ def make_study(
     jobs: int = 1,
     data_dir: str | None = None,
     command: str = "",
-    checkpoint_seconds: float = SECONDS,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Study:
     """The study, with its workload read and everything checked that can be before anything runs.
 
@@ -135,7 +135,7 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
         return execute(order, asked, show)
 
 
-def _smoothness(study: Study, wish: Wish, show: Show) -> Smoothness | None:
+def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | None:
     """The L that a run by itself is given; a run that goes on has it in its notes."""
     (entry,), (seed,) = study.entries, study.seeds
     by = smoothness_method(entry, study.entries)
@@ -143,7 +143,7 @@ def _smoothness(study: Study, wish: Wish, show: Show) -> Smoothness | None:
         return None
     if study.L is not None:
         return Smoothness(study.L, "known of the workload")
-    earlier = there(study.folder)
+    earlier = existing_run(study.folder)
     if earlier is not None and "L" in earlier.notes:
         return Smoothness(**earlier.notes["L"])
     found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, wish, show)

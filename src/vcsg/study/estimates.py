@@ -1,4 +1,4 @@
-"""L, where a workload does not know it: estimated once, as a method would do it by itself, and written down."""
+"""L, where it is not known for a workload: estimated once, as a method would do it by itself, and saved."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from vcsg.files import write_text
 from vcsg.study import methods
 from vcsg.study.methods import Options
 from vcsg.study.runs import Show, initial_model, load_workload, threads
-from vcsg.training.clock import Clock
-from vcsg.training.evaluation import mode
-from vcsg.training.interrupt import Wish
+from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
-from vcsg.training.loop import Loop
+from vcsg.training.session import Session, SessionOptions
 from vcsg.training.sources import TensorSource
 
 
 @dataclass(frozen=True)
 class Smoothness:
-    """An L and what it cost."""
+    """A value of L and what it cost to find."""
 
     L: float
     source: str
@@ -48,37 +46,32 @@ def estimate(
     method: str,
     options: Options,
     seed: int,
-    wish: Wish,
+    stop: StopRequest,
     show: Show,
 ) -> Smoothness | None:
-    """L at the initial weights of a seed, for the mini-batch size of a method of the family; None where interrupted.
+    """L at the initial weights of a seed, for the mini-batch size of a method of the family; None if interrupted.
 
-    The method runs as ever and is stopped at its first record, which is made when L is known.
+    The method runs as usual and is stopped at its first record, which is made when L is known.
     """
     loaded = load_workload(workload, data_dir, device)
     model = initial_model(loaded, seed)
     own = {key: value for key, value in options.items() if key not in ("lr", "L")}
     if "b" in own:
-        own["b"] = min(own["b"], loaded.n)  # a baseline, for which this is done, takes larger ones than the family
+        own["b"] = min(own["b"], loaded.n)  # a baseline may have larger mini-batches than the family takes
     optimizer = methods.make(method, model, loaded.n, own, seed)
-    clock = Clock(torch.device(device))
-    loop = Loop(
+    session = Session(
+        model,
         optimizer,
         lambda batch: loaded.objective(model, batch),
         TensorSource("train", loaded.train, torch.device(device)),
         lambda row, last: None,
         Limits(until=lambda record: True),
-        every=1.0,
-        clock=clock,
+        SessionOptions(engine="eager"),
     )
-    with (
-        threads(thread_count),
-        mode(model, True),
-        show(f"L as {method} estimates it, seed {seed}", optimizer, False) as display,
-    ):
-        stopped = loop.run(wish, display)
+    with threads(thread_count):
+        stopped = session.run(f"L as {method} estimates it, seed {seed}", show, stop)
     record = optimizer.record
     if stopped == "interrupted" or record is None:
         return None
     source = f"estimated as {method} does, at the initial weights of seed {seed}, for mini-batches of {record.b}"
-    return Smoothness(record.L, source, record.ifo, clock.seconds)
+    return Smoothness(record.L, source, record.ifo, session.clock.seconds)

@@ -24,7 +24,7 @@ from vcsg.study.records import FORMAT, Row
 from vcsg.study.runs import initial_model
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
 from vcsg.study.summary import Target
-from vcsg.training.saving import SECONDS
+from vcsg.training.saving import CHECKPOINT_SECONDS
 from vcsg.version import __version__
 from vcsg.workloads import Workload
 
@@ -56,7 +56,7 @@ class Study:
     """That makes the study."""
     jobs: int = field(default=1, compare=False)
     """Runs at once."""
-    checkpoint_seconds: float = field(default=SECONDS, compare=False)
+    checkpoint_seconds: float = field(default=CHECKPOINT_SECONDS, compare=False)
     """Between two checkpoints of a run."""
 
     @property

@@ -1,4 +1,4 @@
-"""One run of a study: a method on a workload into a folder of records, whatever becomes of it."""
+"""One run of a study: a method on a workload, with its records in a folder, whatever becomes of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 import os
 import platform
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, lru_cache
@@ -30,47 +30,43 @@ from vcsg.study.budgets import Budget
 from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, check_free, load
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
-from vcsg.training.clock import Clock
-from vcsg.training.engine import Engine
-from vcsg.training.evaluation import gradient_norm2, means, mode
-from vcsg.training.interrupt import Wish
-from vcsg.training.loop import Loop
+from vcsg.training.evaluation import gradient_norm2, means
+from vcsg.training.interrupt import StopRequest
 from vcsg.training.numerics import lay_out
+from vcsg.training.progress import Show as Show
 from vcsg.training.progress import Silent
-from vcsg.training.saving import SECONDS, Generators, Part, Saver
+from vcsg.training.saving import CHECKPOINT_SECONDS
+from vcsg.training.session import Session, SessionOptions
 from vcsg.training.sources import TensorSource
 from vcsg.training.stepper import Stepper
 from vcsg.version import __version__
 from vcsg.workloads import Workload
 
-EARLY = 3
+EARLY_EVALUATIONS = 3
 """Evaluations before the first of those at equal distances: curves are steep at their beginning."""
 BATCH, GRADIENT_BATCH = 1000, 250
-"""Samples that are evaluated at once, without a graph and with one."""
+"""Samples that are evaluated at once: for losses alone, and with gradients."""
 DONE, BEGUN, RESUMED = 0, 1, 2
-"""What the first rank tells the others of a run."""
-WARM_UP = 128
+"""What the first rank tells the others: the run is done already, begins, or continues from a checkpoint."""
+WARM_UP_SAMPLES = 128
 """Samples of the short run before the first one of a process, while torch loads what it needs."""
 
 logger = logging.getLogger("vcsg")
 
-Show = Callable[[str, Stepper, bool], Silent]
-"""(name, optimizer, whether its length is known) → what shows the run."""
-
 
 @dataclass(frozen=True)
 class Order:
-    """A run to do."""
+    """A run that is to be done, and where its records go."""
 
     config: RunConfig
     path: Path
     data_dir: str | None = None
     notes: Row = field(default_factory=dict)
     gradients: bool = False
-    """Whether ‖∇f‖² is measured at every evaluation, and not only the last."""
+    """Whether ‖∇f‖² is measured at every evaluation, and not at the last one alone."""
     resume: bool = False
-    """Whether to go on with a run that is in the folder."""
-    checkpoint_seconds: float = SECONDS
+    """Whether to continue a run that the folder holds."""
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
 
     @property
     def title(self) -> str:
@@ -82,21 +78,21 @@ class Order:
 
 @lru_cache(maxsize=1)
 def load_workload(name: str, data_dir: str | None, device: str) -> Workload:
-    """Kept, for the runs of a study are all on the same."""
+    """The workload of this name; the last one is kept in memory, since all runs of a study use the same."""
     return workloads.load(name, data_dir=data_dir, device=device)
 
 
 def initial_model(workload: Workload, seed: int) -> nn.Module:
-    """The same for every method that is run with this seed."""
+    """The model with the initial weights of a seed, the same for every method."""
     with seeded(seed):
         return workload.make_model()
 
 
-def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
-    """Do the run, or what is left of it, and leave its records.
+def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
+    """Do the run, or what is left of it, and write its records.
 
-    It fails alone: an error is noted there, and raised no further. But a folder that is in use or holds another run is
-    refused, and left as it is.
+    An error in the run is noted in its record and not raised, so that other runs continue. A folder that is in use or
+    holds another run is refused, and left as it is.
     """
     config = order.config
     if config.method in BASELINES and ranks.count() > 1:
@@ -108,51 +104,49 @@ def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
         if ranks.rank() == 0:
-            return execution.take_up() or execution.perform(wish, show)
-        return execution.assist(wish)
+            return execution.take_up() or execution.perform(stop, show)
+        return execution.assist(stop)
 
 
 class Execution:
-    """A run with all that belongs to it."""
+    """One run of a study: its session, and the folder of its records."""
 
     def __init__(self, order: Order, workload: Workload) -> None:
         config, device = order.config, torch.device(order.config.device)
-        self._order, self._model, self._clock = order, initial_model(workload, config.seed), Clock(device)
+        self._order, self._model = order, initial_model(workload, config.seed)
         lay_out(self._model, None, device)
         self._record = _record(order, workload, self._model)
-        self._writer = RunWriter(order.path, self._record)
-        self._optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)
-        self._limits, self._warnings = Budget(**config.budget).limits(), Warnings()
+        self._writer, self._warnings = RunWriter(order.path, self._record), Warnings()
+        optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)
         train = TensorSource("train", workload.train, device)
-        evaluation = Evaluation(order, workload, self._model, self._optimizer, train, self._writer)
-        with mode(self._model, True):
-            self._engine = Engine("auto", self._optimizer, self._model, evaluation.objective, train)
-        self._loop = Loop(
-            self._optimizer,
+        evaluation = Evaluation(order, workload, self._model, optimizer, train, self._writer)
+        first = ranks.rank() == 0
+        self._session = Session(
+            self._model,
+            optimizer,
             evaluation.objective,
             train,
-            evaluation if ranks.rank() == 0 else _leave_out,
-            self._limits,
-            every=config.every,
-            early=EARLY if config.role == "run" else 0,
-            clock=self._clock,
-            engine=self._engine,
+            evaluation if first else _leave_out,
+            Budget(**config.budget).limits(),
+            SessionOptions(
+                every=config.every,
+                early=EARLY_EVALUATIONS if config.role == "run" else 0,
+                checkpoint_seconds=order.checkpoint_seconds,
+            ),
+            {"records": self._writer, "warnings": self._warnings} if first else {},
         )
         self._checkpoints = Checkpoints(order.path, identity(self._record))
-        parts: dict[str, Part] = {"model": self._model, "loop": self._loop, "generators": Generators()}
-        if ranks.rank() == 0:
-            parts = {"records": self._writer, "warnings": self._warnings, **parts}
-        self._saver = Saver(self._checkpoints, parts, order.checkpoint_seconds)
+        self._session.save_to(self._checkpoints)
 
     def take_up(self) -> RunRecord | None:
-        """Go on where the run was broken off that is in the folder; begin where there is none, or no checkpoint.
+        """Continue the run that the folder holds; begin a new one where it holds none, or no sound checkpoint.
 
-        A run that is done is returned.
+        Returns the record of a run that is done already.
         """
-        earlier = there(self._order.path)
+        earlier = existing_run(self._order.path)
         if earlier is not None:
             check_same(earlier.path / "run.json", identity(earlier), identity(self._record))
-            if done(earlier):
+            if is_complete(earlier):
                 budgets = ({"budget": run.config.budget} for run in (earlier, self._record))
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
@@ -160,74 +154,69 @@ class Execution:
                 ranks.said(DONE)
                 return earlier
         sweep(self._order.path)
-        resumed = self._saver.load()
+        resumed = self._session.load()
         if resumed and earlier is not None:
             self._record.started, self._record.environment = earlier.started, earlier.environment
         elif not resumed and earlier is not None:
-            message = "%s holds a run that was broken off before a checkpoint that is sound: it begins anew"
+            message = "%s holds a run that ended before it had a sound checkpoint: it starts again from the beginning"
             checkpoint_logger.warning(message, self._order.path)
         self._writer.begin(resumed)
         ranks.said(RESUMED if resumed else BEGUN)
         return None
 
-    def assist(self, wish: Wish) -> RunRecord:
-        """On another rank than the first: take part in the run that it begins or takes up."""
+    def assist(self, stop: StopRequest) -> RunRecord:
+        """On any rank but the first: take part in the run that the first rank begins or continues."""
         word = ranks.said()
-        if word == RESUMED and not self._saver.load():
+        if word == RESUMED and not self._session.load():
             raise FileNotFoundError(
                 f"rank {ranks.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder that "
                 "all ranks share"
             )
         if word != DONE:
-            with mode(self._model, True):
-                self._loop.run(wish, Silent(self._order.title, self._optimizer, self._limits.measured))
-        self._record.status = "interrupted" if wish.asked else "finished"
+            self._session.run(self._order.title, Silent, stop)
+        self._record.status = "interrupted" if stop.asked else "finished"
         return self._record
 
-    def perform(self, wish: Wish, show: Show) -> RunRecord:
+    def perform(self, stop: StopRequest, show: Show) -> RunRecord:
+        """Do the run and close its record, whatever becomes of it."""
         try:
-            with self._warnings.kept():
-                stopped = self._train(wish, show)
+            with self._warnings.collected():
+                stopped = self._session.run(self._order.title, show, stop)
             if self._order.config.role == "run":
                 _save_weights(self._model, self._order.path / WEIGHTS)
             ended = "interrupted" if stopped == "interrupted" else "finished"
-            self._writer.close(ended, stopped=stopped, **self._warnings.notes, **self._executed)
+            self._writer.close(ended, stopped=stopped, **self._warnings.notes, **self._engine_notes)
         except Exception as error:
             notes = {"diverged": True} if _diverged(error) else {"traceback": traceback.format_exc()}
             try:
                 self._writer.close("failed", _message(error), **notes)
             except OSError:
-                raise error from None  # there is no room to note it, so it is for the caller to tell
+                raise error from None  # the record cannot be written, so the caller has to report the error
         except BaseException:
             self._writer.close("interrupted")
             raise
-        if done(self._record):
+        if is_complete(self._record):
             self._checkpoints.clear()
         return self._record
 
-    def _train(self, wish: Wish, show: Show) -> str:
-        shown = show(self._order.title, self._optimizer, self._limits.measured)
-        with mode(self._model, True), shown as display, closing(self._engine):
-            return self._loop.run(wish, display, self._saver)
-
     @property
-    def _executed(self) -> Row:
-        """How the steps were, on a device where there is a choice."""
-        return self._engine.notes if self._order.config.device.startswith("cuda") else {}
+    def _engine_notes(self) -> Row:
+        """How steps were taken, on a device where there is a choice."""
+        return self._session.engine_notes if self._order.config.device.startswith("cuda") else {}
 
     def _tell(self, record: Record) -> None:
         if ranks.rank():
             return
-        with self._clock.paused():
+        with self._session.clock.paused():
             self._writer.epoch(record)
 
 
 def _leave_out(row: dict[str, float], last: bool) -> None:
-    """What is evaluated on another rank than the first."""
+    """Evaluate nothing, on any rank but the first."""
 
 
 class Evaluation:
-    """What is measured of a run beside it. A search sees the training loss alone, and never test samples."""
+    """The measurements at each evaluation. A search sees the training loss alone, and never test samples."""
 
     def __init__(
         self,
@@ -269,7 +258,7 @@ def _record(order: Order, workload: Workload, model: nn.Module) -> RunRecord:
 
 
 def environment(device: str) -> Row:
-    """What a time was measured on and with."""
+    """The machine and the versions that times were measured with."""
     return {
         "vcsg": __version__,
         "torch": torch.__version__,
@@ -293,20 +282,20 @@ def _processor() -> str:
 
 
 def identity(record: RunRecord) -> Row:
-    """What has to be the same for a run to be continued. Its budget may be another."""
+    """What has to be the same for a run to be continued. Its budget may differ."""
     names = ("workload", "n", "method", "seed", "every", "protocol", "role", "device", "threads")
     options = {f"option {name}": value for name, value in record.config.options.items()}
     versions = {f"{name} version": str(record.environment[name]) for name in ("vcsg", "torch")}
     return {name: getattr(record.config, name) for name in names} | options | versions
 
 
-def there(path: Path) -> RunRecord | None:
-    """The run in a folder."""
+def existing_run(path: Path) -> RunRecord | None:
+    """The record of the run in a folder; None where there is none."""
     return load(path)[0] if (path / "run.json").exists() else None
 
 
-def done(record: RunRecord) -> bool:
-    """Whether the run is not to be done again: it came to its end, or diverged, as it would again."""
+def is_complete(record: RunRecord) -> bool:
+    """Whether the run need not be done again: it finished, or it diverged, as it would again."""
     return record.status == "finished" or (record.status == "failed" and bool(record.notes.get("diverged")))
 
 
@@ -319,7 +308,7 @@ def _save_weights(model: nn.Module, path: Path) -> None:
 
 
 def _diverged(error: Exception) -> bool:
-    """Whether the method is to blame: it gave up after its roll-backs, or came to what is not finite."""
+    """Whether the method is to blame: it gave up after its roll-backs, or reached values that are not finite."""
     return isinstance(error, (FloatingPointError, Diverged))
 
 
@@ -333,7 +322,7 @@ def _message(error: Exception) -> str:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Torch with that many threads."""
+    """Set the number of threads that torch uses in the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -343,7 +332,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 class Warnings:
-    """What the library warns of in a run, such as a step that diverged and was taken back, kept for the record."""
+    """The warnings of a run, such as a step that diverged and was undone, kept for its record."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
@@ -359,8 +348,8 @@ class Warnings:
         self._messages[:] = state_dict["messages"]
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Instead of shown. Those of checkpoints are no part of a run, and shown as ever."""
+    def collected(self) -> Iterator[None]:
+        """Keep the warnings of the block instead of showing them; those about checkpoints are shown as usual."""
         handler, before = logging.Handler(logging.WARNING), logger.propagate
         handler.emit = self._emit  # type: ignore[method-assign]
         logger.addHandler(handler)
@@ -380,9 +369,9 @@ class Warnings:
 
 @cache
 def warm_up(name: str, data_dir: str | None, device: str, method: str) -> None:
-    """Torch loads parts of itself at the first steps of a process: that is no method's time."""
+    """Take a few steps, while torch loads parts of itself, so that no method's time includes that."""
     workload = load_workload(name, data_dir, device)
-    n = min(WARM_UP, workload.n)
+    n = min(WARM_UP_SAMPLES, workload.n)
     model = initial_model(workload, 0)
     optimizer = methods.make(method, model, n, {"lr": 1e-6, "b": min(16, n)}, 0)
     head = [tensor[:n] for tensor in workload.train]

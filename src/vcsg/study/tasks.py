@@ -15,9 +15,9 @@ from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, default_step, smoothness_method
 from vcsg.study.records import Row, RunConfig, RunRecord
-from vcsg.study.runs import Order, Show, done, execute, there
+from vcsg.study.runs import Order, Show, execute, existing_run, is_complete
 from vcsg.study.search import Choice, choose, loss_of, next_exponent
-from vcsg.training.interrupt import Wish
+from vcsg.training.interrupt import StopRequest
 
 
 class Task(Protocol):
@@ -34,7 +34,7 @@ class Task(Protocol):
 
     def done(self, study: Study) -> bool: ...
 
-    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
         """Do it, up to a KeyboardInterrupt where that was wished."""
 
 
@@ -64,7 +64,7 @@ class Estimating:
     def done(self, study: Study) -> bool:
         return (study.folder / self.name).exists()
 
-    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
         found = estimate(
             study.workload, study.data_dir, study.device, study.threads, self.by, self.options, self.seed, wish, show
         )
@@ -90,7 +90,7 @@ class Searching:
     def done(self, study: Study) -> bool:
         return len(self.trials(study)) >= study.trials
 
-    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
         while len(trials := self.trials(study)) < study.trials:
             losses = {e: loss_of(record) for e, record in trials.items()}
             record = execute_order(self._order(study, len(trials) + 1, next_exponent(losses)), wish, show)
@@ -144,7 +144,7 @@ class Running:
     def done(self, study: Study) -> bool:
         return kept(study.folder / self.name) is not None
 
-    def perform(self, study: Study, wish: Wish, show: Show) -> None:
+    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
         options, notes = self._step_size(study)
         options = {**self.entry.options, **options}
         config = configure(study, self.entry, options, self.seed, study.budget, study.every, "run")
@@ -163,7 +163,7 @@ class Running:
         return ({"L": smoothness.L}, {"L": asdict(smoothness)}) if smoothness else ({}, {})
 
 
-def execute_order(order: Order, wish: Wish, show: Show) -> RunRecord:
+def execute_order(order: Order, wish: StopRequest, show: Show) -> RunRecord:
     record = execute(order, wish, show)
     if record.status == "interrupted":
         raise KeyboardInterrupt
@@ -241,5 +241,5 @@ def command(config: RunConfig) -> str:
 
 def kept(path: Path) -> RunRecord | None:
     """The run in a folder, where it is not to be done again."""
-    record = there(path)
-    return record if record is not None and done(record) else None
+    record = existing_run(path)
+    return record if record is not None and is_complete(record) else None

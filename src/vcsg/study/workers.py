@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Event as Flag
 from vcsg.study.plan import Study
 from vcsg.study.progress import Board, Event, Reporter
 from vcsg.study.tasks import Task
-from vcsg.training.interrupt import UNTOUCHED, Interrupt
+from vcsg.training.interrupt import DEFAULT_HANDLERS, Interrupt
 
 INTERVAL = 0.2
 """Seconds after which Ctrl-C is noticed at the latest."""
@@ -98,7 +98,7 @@ class Told:
 
 def serve(study: Study, connection: Connection[Event | Finished, Task | None], flag: Flag) -> None:
     """The life of a worker. Ctrl-C and SIGTERM may reach it as well, but are for the main process to handle."""
-    for number in UNTOUCHED:
+    for number in DEFAULT_HANDLERS:
         signal.signal(number, signal.SIG_IGN)
     show = partial(Reporter, connection.send)
     try:
@@ -203,7 +203,7 @@ def _ignoring_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in UNTOUCHED}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in DEFAULT_HANDLERS}
     try:
         yield
     finally:

@@ -1,6 +1,9 @@
-"""A model, a loss and data, trained with any method: progress, evaluation, stopping, and a result to keep.
+"""`fit` trains a model on data with any method; the study runs its methods through the same session.
 
-A convenience on top of the optimizer. All it does can be written with `batches` and `step` in a loop of one's own.
+Who lives here: the session of one run (`session`) and what it is made of: the loop over batches, the engine that takes
+the steps, the clock, the limits, evaluations, checkpoints, signals and the display. It needs an optimizer with the face
+of `stepper.Stepper`, and may touch `vcsg.optimizer` and what lies further in; it knows no data set, model or study by
+name. All of it can be written with `batches` and `step` in a loop of one's own.
 """
 
 from vcsg.training.fitting import fit

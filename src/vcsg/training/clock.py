@@ -1,4 +1,4 @@
-"""The time spent in training, apart from all else."""
+"""The time spent in training, without evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 
 class Clock:
-    """Wall time from `start` to `stop`, less what happens inside `paused`.
+    """Measures wall time from `start` to `stop`, less what happens inside `paused`.
 
-    A CUDA device works behind the program's back: what it has in hand when the clock is stopped is waited for.
+    A CUDA device works asynchronously: when the clock is stopped, the work already queued there is waited for.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -21,11 +21,11 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """The seconds measured so far."""
         return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def take_up(self, seconds: float) -> None:
-        """That many were spent before."""
+        """Continue from the seconds that an earlier part of the run took."""
         self._seconds = seconds
 
     def start(self) -> None:
@@ -38,7 +38,7 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What the block takes is not counted."""
+        """Leave the time of the block out."""
         running = self._since is not None
         self.stop()
         try:

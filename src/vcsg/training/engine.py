@@ -1,4 +1,4 @@
-"""How steps are executed: one after the other, or many at once as CUDA graphs where model and data are on a GPU."""
+"""The execution of steps: one by one, or many at once as CUDA graphs where model and data are on a GPU."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from typing import Any
 from torch import Tensor, nn
 
 from vcsg.gpu.graphs import Uncapturable
-from vcsg.training.sources import Source, TensorSource
+from vcsg.training.sources import SampleSource, TensorSource
 from vcsg.training.stepper import Stepper
 
 ENGINES = ("auto", "eager", "graphed")
-MOST = 256
-"""Steps at once: after them, limits, Ctrl-C and checkpoints are looked at."""
+STEPS_AT_ONCE = 256
+"""The most steps that are taken before limits, Ctrl-C and checkpoints are looked at again."""
 
 logger = logging.getLogger("vcsg")
 
 
 def check_engine(name: str) -> None:
+    """Raise a ValueError unless there is an engine of this name."""
     if name not in ENGINES:
         raise ValueError(f"engine = {name!r}: choose {', '.join(map(repr, ENGINES[:-1]))} or {ENGINES[-1]!r}")
 
 
-class Engine:
-    """Executes the steps of an optimizer.
+class StepEngine:
+    """Takes the steps of an optimizer.
 
     Args:
-        name: "graphed" where that is possible, with a warning where it is not; "eager"; "auto" is "graphed" where the
-            data are tensors on a CUDA device, without a warning.
-        optimizer: whose steps they are.
-        model: what it trains.
+        name: "graphed" takes many steps at once as CUDA graphs, and warns where that is not possible; "auto" does the
+            same without the warning; "eager" takes them one by one.
+        optimizer: the optimizer that takes the steps.
+        model: the model that it trains.
         objective: batch → its mean loss.
-        train: where batches come from.
+        train: the source of the batches.
     """
 
     def __init__(
-        self, name: str, optimizer: Stepper, model: nn.Module, objective: Callable[[Any], Tensor], train: Source
+        self, name: str, optimizer: Stepper, model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource
     ) -> None:
         check_engine(name)
         self._optimizer, self._wanted = optimizer, name == "graphed"
         self._graphed: Any = None
         self.reason = "it was asked for"
-        """Why the steps are executed one by one, where they are."""
+        """Why steps are taken one by one, where they are."""
         if name == "eager":
             return
         try:
@@ -57,25 +58,26 @@ class Engine:
     def _give_up(self, reason: str) -> None:
         self._graphed, self.reason = None, reason
         level = logging.WARNING if self._wanted else logging.DEBUG
-        logger.log(level, "steps are executed one by one, not as CUDA graphs: %s", reason)
+        logger.log(level, "steps are taken one by one, not as CUDA graphs: %s", reason)
 
     def close(self) -> None:
-        """Give the memory of the graphs back, which would else be held until Python collects its garbage."""
+        """Free the memory of the graphs, which would else be held until Python's garbage collection."""
         if self._graphed is not None:
             self._graphed.close()
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What it was, for the records of a run."""
+        """How steps were taken, for the records of a run."""
         if self._graphed is None:
             return {"engine": "eager", "engine_reason": self.reason}
         graphs, seconds = self._graphed.captured
         return {"engine": "graphed", "graphs": graphs, "capture_seconds": round(seconds, 3)}
 
-    def advance(self, most: int = MOST, limit: float = math.inf) -> tuple[int, float]:
-        """Up to `most` steps at once, to where `limit` gradients are counted: samples, and the sum of their losses.
+    def advance(self, most: int = STEPS_AT_ONCE, limit: float = math.inf) -> tuple[int, float]:
+        """Take up to `most` steps at once, until `limit` gradients are counted.
 
-        0 samples: none was done, and the next step is to be done by itself.
+        Returns the number of samples used and the sum of their losses; 0 samples: no step was taken, and the next one
+        is to be taken by itself.
         """
         if self._graphed is None:
             return 0, 0.0

@@ -1,4 +1,4 @@
-"""What is measured beside a run, without a trace in it: the model in mode eval(), generators put back."""
+"""Measurements of a model that leave no trace in its run: mode eval(), and torch's generators put back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from vcsg.run.randomness import seeded
-from vcsg.training.sources import Source
+from vcsg.training.sources import SampleSource
 
 
-def means(model: nn.Module, source: Source, size: int, measure: Callable[[Any], dict[str, float]]) -> dict[str, float]:
-    """The means over all samples of what `measure` finds of a batch, `size` samples at once."""
+def means(
+    model: nn.Module, source: SampleSource, size: int, measure: Callable[[Any], dict[str, float]]
+) -> dict[str, float]:
+    """The means over all samples of the numbers that `measure` returns for a batch, `size` samples at once."""
     sums = dict[str, float]()
     with torch.no_grad(), mode(model, False), seeded(0, model.parameters()):
         for count, batch in source.parts(size):
@@ -23,7 +25,7 @@ def means(model: nn.Module, source: Source, size: int, measure: Callable[[Any], 
     return sums
 
 
-def gradient_norm2(model: nn.Module, source: Source, size: int, objective: Callable[[Any], Tensor]) -> float:
+def gradient_norm2(model: nn.Module, source: SampleSource, size: int, objective: Callable[[Any], Tensor]) -> float:
     """‖∇f‖² of the mean objective over all samples, summed in float64; the parameters' `grad` is left as it is."""
     params = [p for p in model.parameters() if p.requires_grad]
     total = [torch.zeros_like(p, dtype=torch.float64) for p in params]
@@ -38,7 +40,7 @@ def gradient_norm2(model: nn.Module, source: Source, size: int, objective: Calla
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in mode train() or eval(), then every module back in its own."""
+    """Put the model in mode train() or eval() for the block, and every module back in its own mode after it."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:

@@ -1,4 +1,4 @@
-"""`fit`: a model, a loss and data to a result."""
+"""`fit`: trains a model on data and returns a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any
 
 import torch
@@ -15,18 +14,16 @@ from torch import Tensor, nn
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.record import Record
-from vcsg.training import numerics
-from vcsg.training.clock import Clock
-from vcsg.training.engine import Engine, check_engine
-from vcsg.training.evaluation import means, mode
+from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
+from vcsg.training.evaluation import means
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
-from vcsg.training.loop import Loop
-from vcsg.training.numerics import autocast, check_precision, lay_out
+from vcsg.training.numerics import autocast, lay_out
 from vcsg.training.progress import choose
-from vcsg.training.result import COLUMNS, Result
-from vcsg.training.saving import SECONDS, Generators, Part, check_seconds, saver
-from vcsg.training.sources import DatasetSource, make_source
+from vcsg.training.result import Result
+from vcsg.training.saving import CHECKPOINT_SECONDS
+from vcsg.training.session import Session, SessionOptions
+from vcsg.training.sources import make_source
 from vcsg.training.task import Task
 
 
@@ -53,7 +50,7 @@ def fit(
     channels_last: bool | None = None,
     state: dict[str, Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = SECONDS,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
     resume: bool = False,
     progress: bool | None = None,
     seed: int = 0,
@@ -62,49 +59,50 @@ def fit(
 ) -> Result:
     """Minimise the mean loss of a model over data, in place.
 
-    Ctrl-C ends the run after the step in hand and returns what there is; a second one ends it at once.
+    Ctrl-C ends the run after the current step and returns the result so far; a second one ends it at once. Where the
+    process ignores SIGINT, it stays ignored.
 
     Args:
-        model: trained in mode train(), evaluated in mode eval(), its own modes put back at the end.
-        loss: (outputs, targets) → the mean loss of a batch, which is then a pair (inputs, targets).
+        model: the model, trained in mode train() and evaluated in mode eval(); its own modes are put back at the end.
+        loss: (outputs, targets) → the mean loss of a batch; batches are then pairs (inputs, targets).
         data: tensors with the samples along the first axis, as (X, Y), as one tensor or as a dict; or a dataset with
             `__getitem__` and `__len__`.
         method: a registered name (`vcsg.methods()` lists them), or a `vcsg.Method`.
-        passes: stop when that many gradients have been evaluated, in units of the number of samples.
-        seconds: stop after this time, evaluations not counted.
-        ifo: stop when that many gradients of single samples have been evaluated.
+        passes: stop when this many gradients have been evaluated, in units of the number of samples.
+        seconds: stop after this time in training; evaluations and checkpoints are not counted.
+        ifo: stop when this many gradients of single samples have been evaluated.
         until: stop when this returns True for the record of an epoch; see `vcsg.stationary`.
-        objective: (model, batch) → the mean loss of a batch of any shape; then `loss` is None.
+        objective: (model, batch) → the mean loss of a batch of any form; then `loss` is None.
         test: held-out samples, of the same kinds as `data`.
-        metrics: by name, (outputs, targets) → a number, averaged over the test samples; with `objective`
-            (model, batch) → a number. Classification has "error", the share of wrong predictions, by itself.
-        every: passes between two evaluations. The last point is always evaluated.
-        test_batch_size: the samples evaluated at once.
-        workers: processes that read a dataset.
-        collate_fn: makes a batch of a list of the dataset's samples; None is torch's own.
-        device: where model and batches go; None is where the model is.
-        engine: how steps are executed. "graphed": many at once as CUDA graphs, for tensors on a GPU; where a model
-            cannot be captured, a warning says why, and it goes on as "eager": one by one. "auto" is "graphed" on a
-            GPU, without a warning. See docs/performance.md.
-        precision: "bfloat16" evaluates the model in autocast, its parameters stay float32; "tf32" and "float32" are for
-            products and convolutions of float32 on a GPU; None leaves it to torch's settings.
-        channels_last: whether weights of convolutions are laid out so, which makes them faster on a GPU or slower;
-            None decides by their sizes.
-        state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of
-            that run; `seconds` counts from this call.
-        checkpoint: a folder for checkpoints of the run, the last two of them and the end. While there is one, SIGTERM
-            writes one more and ends the program.
-        checkpoint_seconds: between two checkpoints; half of that where a phase ends.
-        resume: go on from the last checkpoint in the folder, where there is one; then as if the run had never stopped,
-            `history` and `records` included. It has to be of the same method, options, n and seed; limits may differ.
+        metrics: functions (outputs, targets) → a number by name, averaged over the test samples; with `objective`
+            (model, batch) → a number. Classification has "error", the share of wrong predictions, without asking.
+        every: the number of passes between two evaluations. The last point is always evaluated.
+        test_batch_size: the number of test samples evaluated at once.
+        workers: the number of processes that read a dataset.
+        collate_fn: makes a batch from a list of the dataset's samples; None is torch's own.
+        device: the device that model and batches are moved to; None is the one that the model is on.
+        engine: how steps are executed. "graphed" takes many at once as CUDA graphs, for tensors on a GPU; where a model
+            cannot be captured, a warning says why, and steps are taken one by one as with "eager". "auto" is
+            "graphed" on a GPU, without the warning. See docs/performance.md.
+        precision: "bfloat16" evaluates the model in autocast, while its parameters stay float32; "tf32" and "float32"
+            set how float32 matrix products and convolutions are computed on a GPU; None keeps torch's settings.
+        channels_last: whether weights of convolutions are laid out channels last, which makes them faster or slower on
+            a GPU; None decides by their sizes.
+        state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of that
+            run; `seconds` counts from this call.
+        checkpoint: a folder for checkpoints of the run. The last two are kept, and one of the end. With such a folder,
+            SIGTERM writes a last checkpoint and ends the program.
+        checkpoint_seconds: the time between two checkpoints; half of that at the end of a phase.
+        resume: continue from the last checkpoint in the folder, if it holds one, as if the run had never stopped,
+            `history` and `records` included. Method, options, n and seed have to be the same; limits may differ.
         progress: True shows a bar on a terminal (needs rich) and a line per evaluation elsewhere, on stderr; False
             shows nothing; None is True on a terminal alone.
-        seed: of all sampling, and of the model's randomness in training.
-        callback: called with the `Record` of every epoch.
-        options: those of `FiniteSumOptimizer` and of the method: lr, L, weight_decay, b, eps, …
+        seed: the seed of all sampling, and of the model's randomness in training.
+        callback: a function that is called with the `Record` of every epoch.
+        options: options of `FiniteSumOptimizer` and of the method: lr, L, weight_decay, b, eps, …
 
     Returns:
-        A `Result`, its model at the point that the method returns.
+        A `Result`, with the model at the point that the method returns.
 
     Example:
         result = vcsg.fit(model, cross_entropy, (X, Y), "svrg", b=64, lr=2.9, passes=30, test=(X_test, Y_test))
@@ -112,48 +110,43 @@ def fit(
         result.plot("run.png")
     """
     limits = Limits(passes, seconds, ifo, until)
-    check_precision(precision)
-    place = _place(model, device)
+    how = SessionOptions(
+        every=every,
+        first=test is not None,
+        engine=engine,
+        precision=precision,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    place = device_of(model, device)
     task = Task(model, loss, objective, dict(metrics or {}), lambda: autocast(precision, place))
     train = make_source("data", data, task, place, workers, collate_fn)
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
-    _check(task, held_out is not None, every, test_batch_size, options)
-    check_engine(engine)
-    check_seconds(checkpoint_seconds)
+    check_evaluation(task, held_out, test_batch_size)
+    check_loading([train, held_out], workers, collate_fn)
+    check_options(options)
     if resume and checkpoint is None:
-        raise ValueError("resume=True without a folder to go on from: give checkpoint=")
-    if (workers or collate_fn is not None) and not any(isinstance(s, DatasetSource) for s in (train, held_out)):
-        raise ValueError("the data are tensors, which nothing has to load: leave workers= and collate_fn= out")
-    told = Told(callback)
-    model.to(place)
-    lay_out(model, channels_last, place)
-    optimizer = FiniteSumOptimizer(
-        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=told, **options
-    )
-    if state is not None:
-        optimizer.load_state_dict(state)
+        raise ValueError("resume=True without a folder to continue from: give checkpoint=")
 
     def evaluate(row: dict[str, float], last: bool) -> None:
         row["test_loss"] = math.nan
         if held_out is not None:
             row |= means(model, held_out, test_batch_size, task.measure)
 
-    clock, tested = Clock(place), held_out is not None
-    with mode(model, True), numerics.precision(precision):
-        executes = Engine(engine, optimizer, model, task.value, train)
-    loop = Loop(optimizer, task.value, train, evaluate, limits, every=every, first=tested, clock=clock, engine=executes)
-    parts: dict[str, Part] = {"model": model, "loop": loop, "records": told, "generators": Generators()}
+    records = RecordList(callback)
+    model.to(place)
+    lay_out(model, channels_last, place)
+    optimizer = FiniteSumOptimizer(
+        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=records, **options
+    )
+    if state is not None:
+        optimizer.load_state_dict(state)
+    session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
     signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
-    shown = choose(progress)(optimizer.method.name, optimizer, limits.measured)
     with (
-        saver(checkpoint, _config(optimizer, seed, precision, options), parts, checkpoint_seconds, resume) as saves,
-        mode(model, True),
-        numerics.precision(precision),
+        session.saved_in(checkpoint, identity(optimizer, seed, precision, options), resume),
         Interrupt(*signals) as interrupt,
-        shown as display,
-        closing(executes),
     ):
-        stopped = loop.run(interrupt, display, saves)
+        stopped = session.run(optimizer.method.name, choose(progress), interrupt)
     if interrupt.terminated:
         raise SystemExit(interrupt.status)
     return Result(
@@ -161,63 +154,31 @@ def fit(
         method=optimizer.method.name,
         options={**options, "seed": seed},
         n=train.n,
-        history=loop.history,
-        records=told.records,
-        seconds=clock.seconds,
+        history=session.history,
+        records=records.all,
+        seconds=session.clock.seconds,
         ifo=optimizer.ifo,
         passes=optimizer.passes,
         stopped=stopped,
-        engine=executes.notes,
+        engine=session.engine_notes,
         state=optimizer.state_dict(),
     )
 
 
-class Told:
-    """The records of a run, each handed on to the caller's function as it comes."""
+class RecordList:
+    """The records of a run, in order. Called with a new one, it passes that on to the caller's function too."""
 
     def __init__(self, callback: Callable[[Record], None] | None) -> None:
-        self.records: list[Record] = []
+        self.all: list[Record] = []
         self._callback = callback
 
     def __call__(self, record: Record) -> None:
-        self.records.append(record)
+        self.all.append(record)
         if self._callback is not None:
             self._callback(record)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"records": [record.state_dict() for record in self.records]}
+        return {"records": [record.state_dict() for record in self.all]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.records[:] = map(Record.from_state_dict, state_dict["records"])
-
-
-def _config(
-    optimizer: FiniteSumOptimizer, seed: int, precision: str | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What has to be the same for a checkpoint to be continued."""
-    plain = (bool, int, float, str, type(None))
-    given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
-    numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-    fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
-    fixed |= {} if precision is None else {"precision": precision}
-    return fixed | {f"option {name}": value for name, value in given.items()}
-
-
-def _place(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    first = next(model.parameters(), None)
-    if first is None:
-        raise ValueError("the model has no parameters: there is nothing to fit")
-    return first.device if device is None else torch.device(device)
-
-
-def _check(task: Task, tested: bool, every: float, test_batch_size: int, options: Mapping[str, Any]) -> None:
-    if not every > 0:
-        raise ValueError(f"every = {every!r}: give the passes between evaluations, above 0; math.inf for the last only")
-    if isinstance(test_batch_size, bool) or not isinstance(test_batch_size, int) or test_batch_size < 1:
-        raise ValueError(f"test_batch_size = {test_batch_size!r}: give a whole number of samples, at least 1")
-    if task.metrics and not tested:
-        raise ValueError(f"metrics {', '.join(task.metrics)} are measured on test samples: give test= as well")
-    if taken := set(COLUMNS) & set(task.metrics):
-        raise ValueError(f"a metric is called {taken.pop()!r}, as a column of the history is: choose another name")
-    if known := {"params", "n", "buffers"} & set(options):
-        raise TypeError(f"{known.pop()}= is known from the model and the data: leave it out")
+        self.all[:] = map(Record.from_state_dict, state_dict["records"])

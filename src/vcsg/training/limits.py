@@ -1,4 +1,4 @@
-"""When a run ends."""
+"""The limits of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vcsg.run.record import Record
 
 @dataclass(frozen=True)
 class Limits:
-    """The first that is reached ends a run."""
+    """The limits of a run: the first one that is reached ends it."""
 
     passes: float | None = None
     seconds: float | None = None
@@ -29,5 +29,5 @@ class Limits:
 
     @property
     def measured(self) -> bool:
-        """Whether it can be known how much of a run is done."""
+        """Whether the share of a run that is done can be known: whether a limit besides `until` is set."""
         return any(limit is not None for limit in (self.passes, self.seconds, self.ifo))

@@ -1,4 +1,4 @@
-"""The only loop over batches: steps, evaluations and checkpoints outside the clock, limits, Ctrl-C."""
+"""The loop over batches: steps, evaluations, checkpoints, limits and requests to stop."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from torch import Tensor
 
 from vcsg.run.record import Record
 from vcsg.training.clock import Clock
-from vcsg.training.engine import MOST, Engine
-from vcsg.training.interrupt import Wish
+from vcsg.training.engine import STEPS_AT_ONCE, StepEngine
+from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
 from vcsg.training.progress import Silent
 from vcsg.training.saving import Saver
-from vcsg.training.sources import Source
+from vcsg.training.sources import SampleSource
 from vcsg.training.stepper import Stepper
 
 Row = dict[str, float]
 
 
 class Loop:
-    """From batch to batch, with an evaluation now and then outside the clock.
+    """Takes steps from batch to batch, with evaluations and checkpoints in between, whose time is not counted.
 
     Args:
         optimizer: draws the batches and takes the steps.
         objective: batch → its mean loss.
-        train: where the batches come from.
-        evaluate: (row, whether it is the last) completes a new row of the history, outside the clock. The row has
-            passes, ifo, seconds and "train_loss", the mean over the samples of all batches since the row before.
-        limits: when to end.
-        every: passes between two evaluations.
-        early: how many evaluations come before that, at every/2, every/4, …
+        train: the source of the batches.
+        evaluate: (row, whether it is the last) completes a new row of the history. The row has passes, ifo, seconds and
+            "train_loss", the mean over the samples of all batches since the row before.
+        limits: the limits of the run.
+        every: the number of passes between two evaluations.
+        early: the number of evaluations before the first of those, at every/2, every/4, …
         first: whether the start is evaluated too. The last point always is.
-        clock: of the training.
-        engine: does several steps at once where it can.
+        clock: measures the time of training.
+        engine: takes several steps at once where it can.
     """
 
     def __init__(
         self,
         optimizer: Stepper,
         objective: Callable[[Any], Tensor],
-        train: Source,
+        train: SampleSource,
         evaluate: Callable[[Row, bool], None],
         limits: Limits,
         *,
@@ -50,7 +50,7 @@ class Loop:
         early: int = 0,
         first: bool = True,
         clock: Clock,
-        engine: Engine | None = None,
+        engine: StepEngine,
     ) -> None:
         self.optimizer, self.clock, self._engine = optimizer, clock, engine
         self.history: list[Row] = []
@@ -64,7 +64,7 @@ class Loop:
 
     @property
     def share(self) -> float:
-        """How much of the run is done, as far as its limits tell."""
+        """The share of the run that is done, as far as its limits tell."""
         limits = self._limits
         parts = (
             (self.optimizer.ifo, limits.ifo),
@@ -73,16 +73,16 @@ class Loop:
         )
         return max((done / limit for done, limit in parts if limit is not None), default=0.0)
 
-    def run(self, wish: Wish, display: Silent, saver: Saver | None = None) -> str:
-        """Train until a limit is reached, evaluate what came of it, and return which limit it was.
+    def run(self, stop: StopRequest, display: Silent, saver: Saver | None = None) -> str:
+        """Train until a limit is reached or a stop is requested, then evaluate the point that the method returns.
 
-        A KeyboardInterrupt that is raised all the same is taken for the wish to stop.
+        Returns the limit that was reached, or "interrupted". A KeyboardInterrupt counts as a request to stop.
         """
         self._saver = saver
         self.clock.start()
         try:
             if self._reached is None:
-                self._descend(wish, display)
+                self._descend(stop, display)
         except KeyboardInterrupt:
             self._interrupted = True
         finally:
@@ -93,17 +93,17 @@ class Loop:
             display.evaluated(self._evaluate(last=True))
         except KeyboardInterrupt:
             self._interrupted = True
-        return "interrupted" if self._interrupted or wish.asked else self._reason()
+        return "interrupted" if self._interrupted or stop.asked else self._reason()
 
-    def _descend(self, wish: Wish, display: Silent) -> None:
+    def _descend(self, stop: StopRequest, display: Silent) -> None:
         limits, draws = self._limits, self._train.draws(self.optimizer.sampler)
         until = None if limits.until is None else self._until
         budget = math.inf if limits.passes is None else limits.passes
         saver, stopping = self._saver, False
         for drawn in self.optimizer.batches(draws, passes=budget, ifo=limits.ifo, until=until):
-            # All of this before the step and not after it: then the limits have been asked about the step before, and
-            # the last point is evaluated anyway.
-            if wish.asked and not stopping:
+            # All of this comes before the step and not after it: then the limits have been checked for the step before,
+            # and the last point is evaluated anyway.
+            if stop.asked and not stopping:
                 stopping = True
                 self._save()
                 self.optimizer.stop()
@@ -111,23 +111,23 @@ class Loop:
                 display.evaluated(self._evaluate(last=False))
             if saver is not None and not stopping and saver.due(self.optimizer.phase):
                 self._save()
-            loss = self._several(1 if stopping else MOST)
+            loss = self._several(1 if stopping else STEPS_AT_ONCE)
             if loss is None:
                 loss = self._step(self._train.batch(drawn))
             display.stepped(loss, self.share)
             if limits.seconds is not None and self.clock.seconds >= limits.seconds:
                 self.optimizer.stop()
-        if saver is not None and not stopping and (wish.asked or saver.due_at_end()):
+        if saver is not None and not stopping and (stop.asked or saver.due_at_end()):
             self._save()
 
     def _save(self) -> None:
-        """A checkpoint, outside the clock."""
+        """Write a checkpoint; its time is not counted."""
         if self._saver is not None:
             with self.clock.paused():
                 self._saver.save()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the loop needs to go on from here, but the model."""
+        """Everything that the loop needs to continue from here, except the model."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "history": list(self.history),
@@ -143,7 +143,7 @@ class Loop:
         self.history[:] = state_dict["history"]
         self._due, self._losses, self._samples = (state_dict[name] for name in ("due", "losses", "samples"))
         if state_dict["reached"] is not None and self._limits.until is not None:
-            self._until(Record.from_state_dict(state_dict["reached"]))  # it may be another rule now
+            self._until(Record.from_state_dict(state_dict["reached"]))  # the rule may be another one now
         self.clock.take_up(state_dict["seconds"])
 
     def _reason(self) -> str:
@@ -160,9 +160,7 @@ class Loop:
         return self._reached is not None
 
     def _several(self, most: int) -> float | None:
-        """The mean loss of several steps, to where an evaluation or a limit is due; None where none was done."""
-        if self._engine is None:
-            return None
+        """Take several steps, up to the next evaluation or limit; returns their mean loss, None if none was taken."""
         n, limits = self.optimizer.n, self._limits
         ends = (
             _reaching(self._due, n),
@@ -181,7 +179,7 @@ class Loop:
 
         phase, left = self.optimizer.phase, len(self.optimizer.sampler)
         loss = float(self.optimizer.step(closure))
-        if phase.kind != "smoothness":  # whose losses are of points beside x
+        if phase.kind != "smoothness":  # its losses are those of points beside x
             size = phase.size(phase.count - left)
             self._losses, self._samples = self._losses + size * loss, self._samples + size
         return loss
@@ -203,7 +201,7 @@ class Loop:
 
 
 def _reaching(passes: float, n: int) -> float:
-    """The fewest gradients that are so many passes."""
+    """The smallest number of gradients that makes this many passes."""
     if passes == math.inf:
         return passes
     about = math.ceil(passes * n)

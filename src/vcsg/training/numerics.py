@@ -1,4 +1,4 @@
-"""In which precision a model is evaluated on a GPU, and how its images lie in memory."""
+"""The precision that a model is evaluated in, and the memory layout of its images on a GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 PRECISIONS = ("float32", "tf32", "bfloat16")
-TILE = 8
-"""Tensor cores take channels in multiples of so many where the images are laid out channels last."""
+CHANNEL_MULTIPLE = 8
+"""Tensor cores need numbers of channels that are multiples of this, where images are laid out channels last."""
 
 
 def check_precision(name: str | None) -> None:
+    """Raise a ValueError unless there is a precision of this name."""
     if name is not None and name not in PRECISIONS:
         raise ValueError(
             f"precision = {name!r}: choose {', '.join(map(repr, PRECISIONS))}, or None for torch's settings"
@@ -22,7 +23,7 @@ def check_precision(name: str | None) -> None:
 
 @contextmanager
 def precision(name: str | None) -> Iterator[None]:
-    """Products of float32 matrices and convolutions in TF32, in full, or (None, "bfloat16") as torch is set."""
+    """Set TF32 or full float32 for matrix products and convolutions; None and "bfloat16" keep torch's settings."""
     if name not in ("float32", "tf32"):
         yield
         return
@@ -36,24 +37,24 @@ def precision(name: str | None) -> Iterator[None]:
 
 
 def autocast(name: str | None, device: torch.device) -> torch.autocast:
-    """A context for one evaluation. Nothing is kept from one to the next: weights change, and a graph would too."""
+    """The context for one evaluation. Casts are not cached from one to the next: the weights change in between."""
     return torch.autocast(device.type, torch.bfloat16, enabled=name == "bfloat16", cache_enabled=False)
 
 
 def lay_out(model: nn.Module, channels_last: bool | None, device: torch.device) -> None:
-    """Lay out the weights of convolutions, and so the images between them, channels last where that is asked for.
+    """Lay out the weights of convolutions channels last, and so the images between them.
 
-    None: on a GPU, where it is faster. That is for channels in multiples of 8, those of the input aside: VGG-16 then
-    takes 3/4 of the time, but LeNet-5, of 20 and 50 channels, 3/2 of it (docs/performance.md).
+    None decides: on a GPU, where the numbers of channels (but those of the input) are multiples of 8. VGG-16 then takes
+    3/4 of the time, while LeNet-5, with 20 and 50 channels, would take 3/2 of it (docs/performance.md).
     """
     if channels_last is None:
-        channels_last = device.type == "cuda" and _tiled(model)
+        channels_last = device.type == "cuda" and _suits_tensor_cores(model)
     if channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def _tiled(model: nn.Module) -> bool:
-    """Whether it has convolutions of images, all but the first with channels that tensor cores take."""
+def _suits_tensor_cores(model: nn.Module) -> bool:
+    """Whether there are convolutions of images, and all their channels, those of the input aside, suit tensor cores."""
     found = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
     channels = [m.out_channels for m in found] + [m.in_channels for m in found[1:]]
-    return bool(found) and all(count % TILE == 0 for count in channels)
+    return bool(found) and all(count % CHANNEL_MULTIPLE == 0 for count in channels)

@@ -1,4 +1,4 @@
-"""How a run shows itself, on stderr: not at all, by a line per evaluation, or by a bar."""
+"""The display of a run on stderr: nothing, a line per evaluation, or a bar."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vcsg.training.result import cell, label
 from vcsg.training.stepper import Stepper
 
-INTERVAL = 0.1
-"""Seconds between two pictures of a run."""
+REFRESH_SECONDS = 0.1
+"""The least time between two updates of a bar."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Where a run is."""
+    """The state of a run, as a bar shows it."""
 
     share: float
-    """How much of it is done."""
+    """The share of the run that is done."""
     passes: float
     epoch: int
     phase: str
     plan: str
     """B, b and the regime of the epoch; "" where there is no record of it."""
     loss: float
-    """Of the last batch."""
+    """The loss of the last batch."""
     error: float
-    """On the test samples, at the last evaluation; NaN where there are none."""
+    """The error on the test samples at the last evaluation; NaN where there are none."""
 
     def __str__(self) -> str:
         plan = f" {self.plan}" if self.plan else ""
@@ -38,10 +39,10 @@ class Status:
 
 
 class Silent:
-    """Shows nothing; the others show more."""
+    """Shows nothing. The other displays extend it."""
 
     def __init__(self, name: str, optimizer: Stepper, measured: bool) -> None:
-        """`measured` says whether it is known how much of the run is done."""
+        """`measured` says whether the share of the run that is done can be known."""
         self._name, self._optimizer = name, optimizer
 
     def __enter__(self) -> Silent:
@@ -50,14 +51,18 @@ class Silent:
     def __exit__(self, *_: object) -> None: ...
 
     def stepped(self, loss: float, share: float) -> None:
-        """A step was taken; `share` of the run is done."""
+        """Take note of a step: the loss of its batch, and the share of the run that is done."""
 
     def evaluated(self, row: dict[str, float]) -> None:
-        """The history has a new row."""
+        """Take note of a new row of the history."""
+
+
+Show = Callable[[str, Stepper, bool], Silent]
+"""Makes the display of a run from its title, its optimizer, and whether the share that is done can be known."""
 
 
 class Lines(Silent):
-    """A line per evaluation."""
+    """Prints a line per evaluation."""
 
     def evaluated(self, row: dict[str, float]) -> None:
         cells = [f"{label(name)} {cell(name, value)}" for name, value in row.items() if not math.isnan(value)]
@@ -65,7 +70,7 @@ class Lines(Silent):
 
 
 class Watched(Silent, ABC):
-    """Calls `show` with where the run is, a few times a second."""
+    """Calls `show` with the status of the run, at most ten times a second."""
 
     def __init__(self, name: str, optimizer: Stepper, measured: bool) -> None:
         super().__init__(name, optimizer, measured)
@@ -77,7 +82,7 @@ class Watched(Silent, ABC):
     def stepped(self, loss: float, share: float) -> None:
         self._loss, self._share = loss, share
         now = time.monotonic()
-        if now - self._shown > INTERVAL:
+        if now - self._shown > REFRESH_SECONDS:
             self._shown = now
             self.show(self.status())
 
@@ -102,7 +107,7 @@ class Watched(Silent, ABC):
 
 
 class Bar(Watched):
-    """A bar on a terminal, with the phase, the plan of the epoch, the last loss and error, and the time left."""
+    """Draws a bar on a terminal, with the phase, the plan of the epoch, the last loss and error, and the time left."""
 
     def __init__(self, name: str, optimizer: Stepper, measured: bool) -> None:
         from rich.console import Console
@@ -110,7 +115,7 @@ class Bar(Watched):
 
         super().__init__(name, optimizer, measured)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=12), TimeRemainingColumn(True))
-        # What is printed meanwhile appears above the bar; into a file it goes as ever.
+        # What the program prints meanwhile appears above the bar, unless stdout is a file.
         self._bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=sys.stdout.isatty())
         self._task = self._bar.add_task(name, total=1.0 if measured else None)
 
@@ -126,8 +131,11 @@ class Bar(Watched):
         self._bar.update(self._task, completed=status.share, description=f"{self._name} {status}")
 
 
-def choose(progress: bool | None) -> type[Silent]:
-    """True is a bar on a terminal where rich is installed, else lines; None is True on a terminal, else False."""
+def choose(progress: bool | None) -> Show:
+    """The display that `fit(progress=…)` asks for.
+
+    True is a bar on a terminal where rich is installed, else lines; None is True on a terminal, else False.
+    """
     terminal = sys.stderr is not None and sys.stderr.isatty()
     if progress is False or (progress is None and not terminal):
         return Silent

@@ -1,4 +1,4 @@
-"""What a call of `fit` leaves: the model, what was measured on the way, and both as a table and a figure."""
+"""The result of `fit`: the trained model and what was measured on the way, also as a table and a figure."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ COLOURS = {"train_loss": "tab:gray", "test_loss": "tab:blue", "error": "tab:red"
 
 @dataclass(repr=False, eq=False)
 class Result:
-    """What `fit` returns. It can be pickled, the model included."""
+    """The result of `fit`. It can be pickled, the model included."""
 
     model: nn.Module
-    """At the point that the method returns."""
+    """The model, at the point that the method returns."""
     method: str
     options: dict[str, Any]
-    """As they were given, and the seed."""
+    """The options as they were given, and the seed."""
     n: int
     """The number of training samples."""
     history: list[dict[str, float]]
     """One row per evaluation: passes, ifo, seconds, train_loss, test_loss, error for classification, the metrics.
 
     `train_loss` is the mean, over the samples of all batches since the row before, of their loss at the point where
-    the model was then. NaN stands for what is not known.
+    the model was then. NaN stands for a value that is not known.
     """
     records: list[Record]
-    """What every epoch measured; see `vcsg.Record`."""
+    """The record of every epoch; see `vcsg.Record`."""
     seconds: float
-    """In training; evaluations are not counted."""
+    """Time spent in training, without evaluations and checkpoints."""
     ifo: int
     """Gradients of single samples evaluated."""
     passes: float
-    """The same in units of n."""
+    """`ifo` in units of n."""
     stopped: str
-    """Why: "passes", "seconds", "ifo", "until" or "interrupted"."""
+    """What ended the run: "passes", "seconds", "ifo", "until" or "interrupted"."""
     engine: dict[str, Any]
-    """How steps were executed: as CUDA graphs, how many of them and the seconds to capture them; or why not."""
+    """How steps were executed: as CUDA graphs, with their number and the seconds to capture them; or why not so."""
     state: dict[str, Any]
-    """The optimizer's, for `fit(result.model, …, state=result.state)` with larger limits."""
+    """The state of the optimizer, for `fit(result.model, …, state=result.state)` with larger limits."""
 
     def __repr__(self) -> str:
         last = self.history[-1] if self.history else {}
@@ -78,7 +78,7 @@ class Result:
         return "\n".join([head, *lines]).rstrip()
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw losses and error against passes and, for a method with anchors, what those measured, by epoch.
+        """Draw losses and error against passes and, for a method with anchors, what the anchors measured by epoch.
 
         Args:
             path: where to save the figure as well; the suffix chooses the format.
@@ -104,7 +104,7 @@ class Result:
 
 
 def cell(name: str, value: float) -> str:
-    """A number of the history as text."""
+    """The text of a number in the history."""
     if math.isnan(value):
         return "–"
     if name == "error":
@@ -115,7 +115,7 @@ def cell(name: str, value: float) -> str:
 
 
 def label(name: str) -> str:
-    """A column of the history as text."""
+    """The heading of a column of the history."""
     return {"ifo": "gradients", "train_loss": "train loss", "test_loss": "test loss"}.get(name, name)
 
 
@@ -128,7 +128,7 @@ def _known(history: list[dict[str, float]], name: str) -> bool:
 
 
 def _plot_history(axes: Axes, history: list[dict[str, float]]) -> None:
-    """Losses on the left, the error on the right in percent."""
+    """Draw losses on the left axis, the error in percent on the right one."""
     for name in ("train_loss", "test_loss"):
         _draw(axes, history, name)
     axes.set(xlabel="passes (n gradients each)", ylabel="mean loss")
@@ -148,7 +148,7 @@ def _draw(axes: Axes, history: list[dict[str, float]], name: str, scale: float =
 
 
 def _plot_anchors(axes: Axes, records: list[Record]) -> None:
-    """B by epoch on the left, its points marked by regime; S* and the estimate of ‖∇f‖² on the right."""
+    """Draw B by epoch on the left, its points marked by regime; S* and the estimate of ‖∇f‖² on the right."""
     epochs, sizes = [record.epoch for record in records], [record.B for record in records]
     axes.plot(epochs, sizes, drawstyle="steps-mid", color="0.75", linewidth=1)
     regimes = dict.fromkeys(record.regime for record in records)
@@ -170,7 +170,7 @@ def _plot_anchors(axes: Axes, records: list[Record]) -> None:
 
 
 def _finish(sides: list[Axes]) -> None:
-    """Logarithmic axes where all values are positive, a grid, and one legend for both sides, below."""
+    """Add logarithmic axes where all values are positive, a grid, and one legend below for both sides."""
     for side in sides:
         values = [float(y) for line in side.get_lines() for y in np.asarray(line.get_ydata()) if not math.isnan(y)]
         if values and min(values) > 0:

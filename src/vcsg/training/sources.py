@@ -1,4 +1,4 @@
-"""Samples to draw from and to go through: tensors on the device, or a dataset that loaders read."""
+"""The samples of a run: tensors on the device, or a dataset that a DataLoader reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcsg.training.task import Task, pair
 
 
 class TensorSource:
-    """Tensors, on the device; a batch has the form of the data: a tensor, a tuple or a dict."""
+    """Samples that are tensors on the device. A batch has the form of the data: a tensor, a tuple or a dict."""
 
     def __init__(self, role: str, data: Any, device: torch.device) -> None:
         self._names = list(data) if isinstance(data, Mapping) else None
@@ -30,26 +30,29 @@ class TensorSource:
 
     @property
     def samples(self) -> Samples:
-        """For an engine that gathers its batches itself."""
+        """The tensors, for an engine that gathers batches on the device."""
         return Samples(self._tensors, self.batch)
 
     def draws(self, sampler: PhaseSampler) -> Any:
         return self._tensors
 
     def batch(self, drawn: Any) -> Any:
-        """What was drawn, in the form of the data."""
+        """The drawn tensors in the form of the data."""
         if self._names is not None:
             return dict(zip(self._names, drawn, strict=True))
         return drawn[0] if self._single else tuple(drawn)
 
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
-        """All samples in their order, `size` at once: (how many, the batch)."""
+        """All samples in their order, `size` at once, as pairs (number of samples, batch)."""
         for start in range(0, self.n, size):
             yield min(size, self.n - start), self.batch([t[start : start + size] for t in self._tensors])
 
 
 class DatasetSource:
-    """A dataset that loaders read by index."""
+    """Samples of a dataset, which a DataLoader reads by index.
+
+    Its workers persist: a loader is started again at every phase, and would else start new processes each time.
+    """
 
     def __init__(self, dataset: Any, device: torch.device, workers: int, collate_fn: Any) -> None:
         self.n = len(dataset)
@@ -58,7 +61,7 @@ class DatasetSource:
         self._options: dict[str, Any] = {
             "num_workers": workers,
             "persistent_workers": workers > 0,
-            "worker_init_fn": _leave_interrupts,
+            "worker_init_fn": _ignore_interrupts,
             "collate_fn": collate_fn,
             "pin_memory": device.type == "cuda",
         }
@@ -75,11 +78,11 @@ class DatasetSource:
             yield min(size, self.n - start), self.batch(drawn)
 
 
-Source = TensorSource | DatasetSource
+SampleSource = TensorSource | DatasetSource
 
 
-def make_source(role: str, data: Any, task: Task, device: torch.device, workers: int, collate_fn: Any) -> Source:
-    """What reads `data`; `role` is the name of the argument it came by."""
+def make_source(role: str, data: Any, task: Task, device: torch.device, workers: int, collate_fn: Any) -> SampleSource:
+    """The source that reads `data`; `role` is the name of the argument, for messages."""
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
         raise ValueError(f"workers = {workers!r}: give a whole number of processes, at least 0")
     if isinstance(data, TensorDataset) and not workers and collate_fn is None:
@@ -94,7 +97,7 @@ def make_source(role: str, data: Any, task: Task, device: torch.device, workers:
 
 
 def _values(data: Any) -> list[Any]:
-    """The tensors of data that is made of them."""
+    """The values that `data` is made of: tensors, where it is made of tensors."""
     if isinstance(data, Mapping):
         return list(data.values())
     return list(data) if isinstance(data, (tuple, list)) else [data]
@@ -103,21 +106,21 @@ def _values(data: Any) -> list[Any]:
 def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
     if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
         kinds = ", ".join(type(value).__name__ for value in values[:4])
-        raise TypeError(f"{role} is of {kinds}: give tensors alone, of an array by torch.from_numpy(array)")
+        raise TypeError(f"{role} is of {kinds}: give tensors alone; torch.from_numpy(array) makes one of an array")
     if isinstance(data, DataLoader):
         raise TypeError(f"{role} is a DataLoader: give its dataset, and workers= and collate_fn= where it needs them")
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     if isinstance(data, IterableDataset) or not indexed:
         raise TypeError(
             f"{role} is a {type(data).__name__}: give tensors such as (X, Y), a dict of tensors, or a dataset with "
-            "__getitem__ and __len__, for samples are fetched by index"
+            "__getitem__ and __len__: samples are fetched by index"
         )
     if not len(data):
         raise ValueError(f"{role} holds 0 samples: give at least 1")
 
 
 def _move(batch: Any, device: torch.device) -> Any:
-    """A batch of any form with all its tensors on the device."""
+    """The batch, whatever its form, with all its tensors on the device."""
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, Mapping):
@@ -128,6 +131,6 @@ def _move(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def _leave_interrupts(_: int) -> None:
-    """In a worker: Ctrl-C reaches it as well, but is for the main process to handle."""
+def _ignore_interrupts(_: int) -> None:
+    """In a worker, ignore Ctrl-C, which reaches it too: the main process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

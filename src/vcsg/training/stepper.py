@@ -1,4 +1,4 @@
-"""What a loop asks of an optimizer, so that it runs those of other makes as well."""
+"""The interface of an optimizer that the loop runs: that of this library, or torch's own behind an adapter."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vcsg.run.sampling import Phase
 
 
 class Stepper(Protocol):
-    """`vcsg.FiniteSumOptimizer` is one. The batches are drawn by it, in phases, and a step uses one of them."""
+    """An optimizer that draws its own batches, in phases; a step uses one batch. `vcsg.FiniteSumOptimizer` is one."""
 
     n: int
     """The number of samples."""
     sampler: PhaseSampler
-    """The `batch_sampler` for a DataLoader: what remains of the current phase."""
+    """The `batch_sampler` for a DataLoader: it yields what remains of the current phase."""
 
     @property
     def ifo(self) -> int:
@@ -31,7 +31,7 @@ class Stepper(Protocol):
 
     @property
     def epoch(self) -> int:
-        """From 1."""
+        """The number of the current epoch, counted from 1."""
 
     @property
     def phase(self) -> Phase:
@@ -39,7 +39,7 @@ class Stepper(Protocol):
 
     @property
     def record(self) -> Record | None:
-        """Of the current epoch; None where there is none."""
+        """The record of the current epoch; None where there is none yet."""
 
     def batches(
         self, data: Any, *, passes: float | None, ifo: float | None, until: Callable[[Record], bool] | None
@@ -50,13 +50,16 @@ class Stepper(Protocol):
         """End `batches` after this step."""
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Use the last batch; returns its loss. The closure computes loss and gradient of it."""
+        """Use the last batch, whose loss and gradient the closure computes; returns the loss."""
 
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Any:
-        """An engine for many steps at once, or `vcsg.gpu.graphs.Uncapturable` with the reason why there is none."""
+        """An engine that takes many steps at once; `vcsg.gpu.graphs.Uncapturable` says why there is none."""
 
     def advance(self, engine: Any, most: int, limit: float) -> tuple[int, float]:
-        """Up to `most` steps by the engine: the samples that they had, and the sum of their losses; 0: use `step`."""
+        """Take up to `most` steps by the engine, until `limit` gradients are counted.
+
+        Returns the number of samples used and the sum of their losses; 0 samples: call `step` for the next one.
+        """
 
     def zero_grad(self) -> None: ...
 
@@ -64,6 +67,6 @@ class Stepper(Protocol):
         """Put the model at the point that the method returns."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a run needs to go on from here, but the model."""
+        """Everything that a run needs to continue from here, except the model."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...

@@ -1,4 +1,4 @@
-"""What is minimised, and what is measured besides, as functions of a batch."""
+"""The objective of a run and its metrics, as functions of a batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Task:
-    """What is minimised, and what is measured besides."""
+    """What a run minimises, and what it measures on test samples."""
 
     model: nn.Module
     loss: Callable[[Any, Any], Tensor] | None
     objective: Callable[[nn.Module, Any], Tensor] | None
     metrics: dict[str, Callable[[Any, Any], Any]]
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """In which the model is evaluated."""
+    """Makes the context in which the model is evaluated, such as autocast."""
 
     def __post_init__(self) -> None:
         if (self.loss is None) == (self.objective is None):
@@ -29,7 +29,7 @@ class Task:
             )
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
-        """The mean loss of a batch, and what metrics are functions of: outputs and targets, or model and batch."""
+        """The mean loss of a batch, and the two arguments of a metric: outputs and targets, or model and batch."""
         with self.context():
             if self.objective is not None:
                 return scalar(self.objective(self.model, batch)), self.model, batch
@@ -52,7 +52,7 @@ class Task:
 
 
 def scalar(value: Any) -> Tensor:
-    """A loss, which has to be one number."""
+    """The loss, checked to be a tensor with one number."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value
     got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
@@ -60,12 +60,12 @@ def scalar(value: Any) -> Tensor:
 
 
 def pair(batch: Any) -> Any:
-    """(inputs, targets), which a batch has to be where there is a loss and no objective."""
+    """The batch, checked to be a pair (inputs, targets), as `loss` needs it."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch
     size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
     raise TypeError(
-        f"a batch is a {type(batch).__name__}{size}, and loss is for pairs (inputs, targets): give loss=None and "
+        f"a batch is a {type(batch).__name__}{size}, and loss= needs pairs (inputs, targets): give loss=None and "
         "objective=lambda model, batch: ..., the mean loss of a batch"
     )
 

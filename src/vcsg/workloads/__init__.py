@@ -1,7 +1,9 @@
-"""What the methods are run on: data sets, models, and analytic finite sums with known L.
+"""The workloads that methods are run on: data sets, models, and analytic finite sums with known L.
 
-`load` gives a workload by name, such as "cifar10/lenet-5"; docs/workloads.md tells of all there are, and how to add
-one.
+`load` returns a workload by name, such as "cifar10/lenet-5"; docs/workloads.md lists all, and shows how to add one.
+
+Who lives here: the readers, caches and downloads of data sets, the models, the problems, and the registries of all
+three. They may touch `vcsg.files` and `vcsg.names` alone: no method, optimizer or study is known here.
 """
 
 from vcsg.workloads.claims import Claim
@@ -12,8 +14,8 @@ from vcsg.workloads.libsvm import CSR, read_libsvm
 from vcsg.workloads.mnist_mini import mnist_mini
 from vcsg.workloads.models import lenet_5, lenet_300_100, register_model, vgg_16
 from vcsg.workloads.problems import (
+    AnalyticProblem,
     Family,
-    Problem,
     least_squares,
     least_squares_on,
     nonconvex_logistic,
@@ -27,13 +29,13 @@ from vcsg.workloads.workload import Listing, Workload, load, names, register_wor
 
 __all__ = [
     "CSR",
+    "AnalyticProblem",
     "Claim",
     "DataError",
     "DataSet",
     "Download",
     "Family",
     "Listing",
-    "Problem",
     "Source",
     "Workload",
     "data_sets",

@@ -1,7 +1,7 @@
-"""The files within a folder, a tar or a zip, as bytes. Nothing is unpacked to disk, so nothing can land elsewhere.
+"""The files in a folder, a tar or a zip, as bytes. Nothing is unpacked to disk, so no file can be written elsewhere.
 
-An archive with a link, a device, or a path that leads out of its folder is refused as a whole: the official ones have
-none, so it is another file than it says.
+An archive with a link, a device, or a path that leads out of its folder is refused as a whole: the official archives
+have none.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from vcsg.workloads.dataset import DataError
-from vcsg.workloads.streams import LIMIT, named, too_large, unpacked
+from vcsg.workloads.streams import UNPACKED_LIMIT, named, too_large, unpacked
 
 Member = tuple[str, bytes]
 Keep = Callable[[str], object]
 
 
 def members(path: Path, keep: Keep, largest: int) -> Iterator[Member]:
-    """Name and content of every file that `keep` is true of its name.
+    """Yield the name and the content of every file whose name `keep` accepts.
 
     Args:
         path: a folder, a tar (plain, .gz, .bz2 or .xz) or a zip. Names are relative to it, with forward slashes.
         keep: name → whether its content is wanted.
-        largest: the bytes that one of the wanted files may have.
+        largest: the most bytes that one of the wanted files may have.
     """
     if path.is_dir():
         return _from_folder(path, keep, largest)
@@ -60,7 +60,7 @@ def _from_zip(path: Path, keep: Keep, largest: int) -> Iterator[Member]:
     try:
         with named(path), zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if sum(entry.file_size for entry in entries) > LIMIT:
+            if sum(entry.file_size for entry in entries) > UNPACKED_LIMIT:
                 raise too_large(path)
             for entry in entries:
                 kind = stat.S_IFMT(entry.external_attr >> 16)
@@ -69,7 +69,7 @@ def _from_zip(path: Path, keep: Keep, largest: int) -> Iterator[Member]:
                     _check_size(path, entry.filename, entry.file_size, largest)
                     yield entry.filename, archive.read(entry)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        # An encrypted member is a RuntimeError of zipfile's, an unknown compression a NotImplementedError.
+        # zipfile raises a RuntimeError for an encrypted member, a NotImplementedError for an unknown compression.
         raise DataError(f"{path} cannot be read ({error}): fetch or copy it again") from error
 
 
@@ -83,4 +83,4 @@ def _check_name(path: Path, name: str, plain: bool) -> None:
 
 def _check_size(path: Path, name: str, size: int, largest: int) -> None:
     if size > largest:
-        raise DataError(f"{name!r} in {path} has {size:,} bytes, more than the {largest:,} it can have: fetch it again")
+        raise DataError(f"{name!r} in {path} has {size:,} bytes, more than the {largest:,} allowed: fetch it again")

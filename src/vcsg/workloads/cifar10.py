@@ -21,16 +21,17 @@ from vcsg.workloads.streams import named
 
 MEAN = (0.49139968, 0.48215841, 0.44653091)
 STD = (0.24703223, 0.24348513, 0.26158784)
-"""Per channel of the training images, scaled to [0, 1]."""
+"""Mean and standard deviation of each channel of the training images, scaled to [0, 1]."""
 
 BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 RECORD = 1 + 3 * 32 * 32
+"""The bytes of one record."""
 RECORDS = 10_000
-"""In each file."""
+"""The number of records in each file."""
 
 
 def find(folder: Path) -> list[Path]:
-    """The six .bin files, the official archive, or the archive in parts."""
+    """The six .bin files, the official archive, or the archive in parts; [] if there is none of these."""
     for place in (folder / "cifar-10-batches-bin", folder):
         files = [place / name for name in BATCHES]
         if all(path.is_file() for path in files):
@@ -41,7 +42,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def read(files: list[Path], device: Device = None) -> DataSet:
-    """The data set of what `find` found; archives are decoded once."""
+    """Read the data set from the files that `find` found; archives are decoded once and cached."""
     plain = files[0].suffix == ".bin"
     arrays = decode(files) if plain else cached("cifar10", files, lambda: decode(files))
     return image_set("cifar10", arrays, 10, MEAN, STD, device)

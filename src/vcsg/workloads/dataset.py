@@ -15,7 +15,7 @@ Device = torch.device | str | None
 
 
 class DataError(ValueError):
-    """A data set is not there, or a file of it is broken or another one. The message names it and the remedy."""
+    """A data set is missing, or one of its files is damaged or the wrong one. The message names it and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +23,8 @@ class DataSet:
     """A data set in memory; `train` and `test` are (inputs, labels), with the samples along the first axis.
 
     Attributes:
-        test: of length 0 where a set has no test samples.
-        classes: the number of them, with int64 labels 0 … classes − 1; 0 where the labels are real numbers.
+        test: the test samples, of length 0 where a set has none.
+        classes: the number of classes, whose int64 labels are 0 … classes − 1; 0 where the labels are real numbers.
     """
 
     name: str
@@ -41,7 +41,7 @@ def image_set(
     std: Sequence[float],
     device: Device = None,
 ) -> DataSet:
-    """The data set of uint8 arrays "train_images", "train_labels", "test_images" and "test_labels".
+    """Make a data set from uint8 arrays "train_images", "train_labels", "test_images" and "test_labels".
 
     Images of shape (N, C, H, W) or (N, H, W) become float32 of shape (N, C, H, W), (x/255 − mean)/std by channel.
     """
@@ -53,7 +53,7 @@ def image_set(
 
 
 def _images(pixels: Bytes, mean: Sequence[float], std: Sequence[float], device: Device) -> Tensor:
-    # Moved as bytes and widened there: a quarter of the transfer.
+    # Bytes are moved and converted on the device: that is a quarter of the transfer.
     images = torch.from_numpy(pixels).to(device)
     images = (images.unsqueeze(1) if images.ndim == 3 else images).float().div_(255)
     for channel, (m, s) in enumerate(zip(mean, std, strict=True)):

@@ -1,4 +1,4 @@
-"""Data sets by name: which there are, where their files lie, and how they get there."""
+"""The registry of data sets by name: which there are, where their files are, and how they are fetched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcsg.workloads.streams import present
 
 Folder = str | os.PathLike[str] | None
 LIBSVM = "libsvm:"
-"""Before the path of any file in LIBSVM's format, or the name of one in the data folder."""
+"""The prefix of the name of a LIBSVM file that is not registered: a path, or a name in the data folder."""
 
 _MNIST_MINI = Source("mnist-mini", 10_000, (1, 28, 28), 10, lambda _, device: mnist_mini(device))
 _SOURCES: dict[str, Source] = {}
@@ -48,17 +48,17 @@ def source(name: str) -> Source:
 
 
 def where(name: str, data_dir: Folder = None) -> Files | None:
-    """The files of a data set: empty where it needs none, None where `load` would download them."""
+    """The paths of the files of a data set: [] if it needs none, None if `load` would download them."""
     return source(name).where(data_folders(data_dir))
 
 
 def fetch(name: str, data_dir: Folder = None, progress: bool | None = None) -> Files:
-    """The files of a data set, downloaded where they are not there.
+    """The paths of the files of a data set, which are downloaded if they are missing.
 
     Args:
         name: a registered data set.
-        data_dir: the folder to look in and to download to; None looks as `load` does, and downloads to the cache.
-        progress: shows a line on stderr as it goes; None is True on a terminal alone.
+        data_dir: the folder to look in and to download to; None looks where `load` does, and downloads to the cache.
+        progress: whether to show progress on stderr; None is True on a terminal alone.
     """
     wanted = source(name)
     files = wanted.where(data_folders(data_dir))
@@ -73,12 +73,13 @@ def fetch(name: str, data_dir: Folder = None, progress: bool | None = None) -> F
 
 
 def load_data_set(name: str, *, data_dir: Folder = None, device: Device = None) -> DataSet:
-    """The data set `name`, or that of any LIBSVM file by `libsvm:PATH`.
+    """Load the data set `name`, or any LIBSVM file as `libsvm:PATH`.
 
     Args:
-        name: a registered one (`data_sets`), or libsvm:PATH.
-        data_dir: the folder of the data; None is `VCSG_DATA`, then the downloads; what is in neither is downloaded.
-        device: where the tensors go; None is the CPU.
+        name: a registered name (see `data_sets`), or libsvm:PATH.
+        data_dir: the folder of the data; None looks in `VCSG_DATA`, then in the downloads, and downloads what is in
+            neither.
+        device: the device of the tensors; None is the CPU.
     """
     if name.startswith(LIBSVM):
         return replace(libsvm.read_set(_any_libsvm(name, data_dir), device), name=name)
@@ -95,7 +96,9 @@ def _any_libsvm(name: str, data_dir: Folder) -> Files:
     places = [Path(), *(place for folder in data_folders(data_dir) for place in (folder / "libsvm", folder))]
     found = next((file for place in places if path and (file := present(place, path))), None)
     if found is None:
-        raise DataError(f"{name}: there is no file {path!r}, nor in {', '.join(map(str, places[1:]))}; give its path")
+        raise DataError(
+            f"{name}: there is no file {path!r} here, nor in {', '.join(map(str, places[1:]))}: give its path"
+        )
     return libsvm.with_test(found)
 
 
@@ -109,7 +112,7 @@ def _missing(wanted: Source, data_dir: Folder) -> DataError:
 
 
 def _check(wanted: Source, data: DataSet) -> None:
-    """Files that are readable may still be those of another set, or a part of one."""
+    """Raise a DataError where readable files are those of another set, or only a part of this one."""
     n, shape = len(data.train[0]), tuple(data.train[0].shape[1:])
     if (shape, data.classes) == (wanted.shape, wanted.classes) and (n == wanted.n or (wanted.partial and n < wanted.n)):
         return

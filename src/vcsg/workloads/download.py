@@ -1,4 +1,4 @@
-"""Official files, downloaded once, compared with their checksums, and put in place only when they are right."""
+"""Downloads of official files: each is made once, and kept only if its checksum is right."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Download:
     """One file of a data set.
 
     Attributes:
-        url: where it is published.
-        size: in bytes.
-        digests: "sha256:…" or "md5:…" of what it may hold, any of them.
+        url: the address that it is published at.
+        size: its size in bytes.
+        digests: checksums "sha256:…" or "md5:…"; the file has to match one of them.
     """
 
     url: str
@@ -38,10 +38,10 @@ class Download:
 
 
 def download(file: Download, folder: Path, progress: bool | None = None) -> Path:
-    """The file in the folder, which is left alone where the right one is there already.
+    """Download the file to the folder, unless it is there already; returns its path.
 
     Args:
-        progress: shows a line on stderr as it goes; None is True on a terminal alone.
+        progress: whether to show progress on stderr; None is True on a terminal alone.
     """
     path = folder / file.name
     if path.is_file() and matches(path, file):
@@ -51,7 +51,7 @@ def download(file: Download, folder: Path, progress: bool | None = None) -> Path
     except ImportError as error:
         raise DataError(f"a download needs pooch: pip install pooch, or put {file.url} into {folder}") from error
     logger.info("downloading %s to %s", file.url, path)
-    bar = Bar(file.name) if progress or (progress is None and sys.stderr.isatty()) else False
+    bar = DownloadBar(file.name) if progress or (progress is None and sys.stderr.isatty()) else False
     get = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=TIMEOUT)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def download(file: Download, folder: Path, progress: bool | None = None) -> Path
                     f"{file.url} gave {new.stat().st_size:,} bytes whose checksum is not {' or '.join(file.digests)}: "
                     f"not kept. Try again, or put the file from elsewhere into {folder}"
                 )
-    except OSError as error:  # those of requests are among them
+    except OSError as error:  # the errors of requests are OSErrors too
         raise DataError(
             f"{file.url} could not be downloaded ({error}): try again, or put the file from elsewhere into {folder}"
         ) from error
@@ -80,14 +80,14 @@ def matches(path: Path, file: Download) -> bool:
     return False
 
 
-class Bar:
-    """Progress on stderr, in the form that pooch asks for."""
+class DownloadBar:
+    """Shows progress on stderr, with the interface that pooch needs."""
 
     def __init__(self, name: str) -> None:
         self.total, self._name, self._done, self._shown = 0, name, 0, -1
 
     def update(self, count: int) -> None:
-        """`count` more bytes are there."""
+        """Count `count` more bytes."""
         self._done = min(self._done + count, self.total or sys.maxsize)
         share = 100 * self._done // self.total if self.total else self._done >> 20
         if share != self._shown:
@@ -96,9 +96,9 @@ class Bar:
             print(f"\r{self._name}: {amount}", end="", file=sys.stderr, flush=True)
 
     def reset(self) -> None:
-        """Back to the beginning; pooch does this before it fills the bar."""
+        """Start again at 0, which pooch does before it fills the bar."""
         self._done = 0
 
     def close(self) -> None:
-        """The download has ended."""
+        """End the line of the bar."""
         print(file=sys.stderr)

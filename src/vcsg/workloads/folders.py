@@ -1,4 +1,4 @@
-"""The folders that data sets are looked for in, and the one that this library writes to."""
+"""The folders that data sets are read from, and the folder that this library writes to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where downloads and decoded sets are kept: `VCSG_CACHE`, or the usual place of the platform."""
+    """The folder of downloads and decoded sets: `VCSG_CACHE`, or the usual cache folder of the platform."""
     if chosen := os.environ.get("VCSG_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -19,12 +19,12 @@ def cache_folder() -> Path:
 
 
 def download_folder() -> Path:
-    """Where downloads go, unless a folder is given."""
+    """The folder of downloads, unless another is given."""
     return cache_folder() / "data"
 
 
 def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Where sets are looked for: in the folder given and nowhere else, or in `VCSG_DATA` and among the downloads."""
+    """The folders to look for data sets in: the one given alone, or else `VCSG_DATA` and the downloads."""
     if data_dir is not None:
         return [Path(data_dir).expanduser()]
     chosen = os.environ.get("VCSG_DATA")

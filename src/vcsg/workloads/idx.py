@@ -10,8 +10,8 @@ import numpy as np
 from vcsg.workloads.dataset import Bytes, DataError
 from vcsg.workloads.streams import unpacked
 
-LARGEST = 1 << 30
-"""The bytes that an array may have; MNIST's largest has 47,040,000."""
+LARGEST_ARRAY = 1 << 30
+"""The most bytes that an array may have; MNIST's largest has 47,040,000."""
 
 
 def read_idx(path: Path, rank: int) -> Bytes:
@@ -21,13 +21,15 @@ def read_idx(path: Path, rank: int) -> Bytes:
         if head[:4] != bytes((0, 0, 8, rank)) or len(head) < 4 + 4 * rank:
             raise DataError(
                 f"{path} begins with {head[:4]!r}, not with {bytes((0, 0, 8, rank))!r}: "
-                f"it is no IDX file of bytes with {rank} axes; fetch or copy it again"
+                f"it is not an IDX file of bytes with {rank} axes; fetch or copy it again"
             )
         shape = tuple(int.from_bytes(head[i : i + 4], "big") for i in range(4, len(head), 4))
         size = math.prod(shape)
-        if size > LARGEST:
-            raise DataError(f"{path} begins with sizes of {shape}, more than {LARGEST:,} bytes: fetch or copy it again")
-        # One byte more than there should be tells a longer file, however much longer it is.
+        if size > LARGEST_ARRAY:
+            raise DataError(
+                f"{path} begins with sizes of {shape}, more than {LARGEST_ARRAY:,} bytes: fetch or copy it again"
+            )
+        # Reading one byte more than expected detects a longer file, however long it is.
         content = file.read(size + 1)
     if len(content) != size:
         found = f"only {len(content):,}" if len(content) < size else "more"

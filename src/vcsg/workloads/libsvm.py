@@ -1,4 +1,4 @@
-"""LIBSVM's sparse text format, `label index:value …` with indices from 1, as compressed sparse rows.
+"""Reads LIBSVM's sparse text format, `label index:value …` with indices from 1, as compressed sparse rows.
 
 Data sets of the LIBSVM collection (Chang and Lin) are classification with two labels, of which the smaller becomes
 class 0, or regression where the labels are not two.
@@ -22,12 +22,12 @@ from vcsg.workloads.source import Source
 from vcsg.workloads.streams import SUFFIXES, present, unpacked
 
 BLOCK = 1 << 22
-"""Bytes of text that are parsed at once."""
+"""The bytes of text that are parsed at once; no line may be longer."""
 
-DENSE = 8 << 30
-"""The bytes that a dense array may have."""
+DENSE_LIMIT = 8 << 30
+"""The most bytes that a dense array may have."""
 
-# Possessive throughout: without backtracking the time is linear, whatever the text.
+# All quantifiers are possessive: without backtracking the time is linear, whatever the text.
 _NUMBER = rb"[-+]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][-+]?+\d++)?+"
 _LINE = rb"[ \t]*+" + _NUMBER + rb"(?:[ \t]++\d{1,9}+:" + _NUMBER + rb")*+[ \t\r]*+"
 _TEXT = re.compile(rb"(?:(?:" + _LINE + rb"|[ \t\r]*+)\n)*+")
@@ -43,9 +43,9 @@ class CSR:
     shape: tuple[int, int]
 
     def dense(self) -> NDArray[np.float64]:
-        """The matrix as an array."""
+        """The matrix as a dense array."""
         n, d = self.shape
-        if 8 * n * d > DENSE:
+        if 8 * n * d > DENSE_LIMIT:
             raise DataError(f"{n:,} × {d:,} values would take {8e-9 * n * d:.0f} GB: too many for a dense array")
         values = np.zeros(self.shape)
         values[np.repeat(np.arange(n), np.diff(self.indptr)), self.indices] = self.data
@@ -53,7 +53,7 @@ class CSR:
 
 
 def read_libsvm(path: str | Path) -> tuple[CSR, NDArray[np.float64]]:
-    """Rows and labels of a file, plain or compressed. The matrix has as many columns as the highest index says."""
+    """Read the rows and labels of a file, plain or compressed. The highest index is the number of columns."""
     path, line = Path(path), 1
     labels, indices, data, lengths = [], [], [], []
     for text in _blocks(path):
@@ -76,19 +76,19 @@ def read_libsvm(path: str | Path) -> tuple[CSR, NDArray[np.float64]]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The text in pieces of whole lines."""
+    """Yield the text in pieces of complete lines."""
     rest = b""
     with unpacked(path) as file:
         while text := file.read(BLOCK):
             whole, newline, rest = (rest + text).rpartition(b"\n")
             if len(rest) > BLOCK:
-                raise DataError(f"{path} has a line of more than {BLOCK:,} bytes: it is no LIBSVM file")
+                raise DataError(f"{path} has a line of more than {BLOCK:,} bytes: it is not a LIBSVM file")
             yield whole + newline
     yield rest + b"\n"
 
 
 def _numbers(path: Path, text: bytes, line: int) -> NDArray[np.float64]:
-    """All numbers of a text whose first line has this number: of each line its label, then index and value in turn."""
+    """All numbers of a text, which begins at this line of the file: for each line its label, then its pairs."""
     match = _TEXT.match(text)
     end = match.end() if match else 0
     if end < len(text):
@@ -104,7 +104,7 @@ def _numbers(path: Path, text: bytes, line: int) -> NDArray[np.float64]:
 
 
 def _check_order(path: Path, columns: NDArray[np.int32], indptr: NDArray[np.int64]) -> None:
-    """Indices are from 1 and ascend within a row; with that none comes twice."""
+    """Raise a DataError unless indices begin at 1 and ascend within each row, so that none occurs twice."""
     ascends = np.diff(columns, prepend=-1) > 0
     starts = indptr[:-1][np.diff(indptr) > 0]
     ascends[starts] = columns[starts] >= 0
@@ -117,7 +117,7 @@ def _check_order(path: Path, columns: NDArray[np.int32], indptr: NDArray[np.int6
 
 
 def read_set(files: list[Path], device: Device = None) -> DataSet:
-    """The data set of a file of training rows, and one of test rows where there is one, as dense float64 rows."""
+    """Read a data set of dense float64 rows from a file of training rows and, if given, one of test rows."""
     (rows, labels), *tests = [read_libsvm(path) for path in files]
     if not tests:
         tests = [(CSR(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64), (0, 0)), np.empty(0))]
@@ -143,13 +143,13 @@ def _targets(labels: NDArray[np.float64], values: NDArray[np.float64], device: D
 
 
 def find(folder: Path, name: str, test: bool) -> list[Path]:
-    """The file of a name and, where there is a test set, that of its name and .t, plain or compressed."""
+    """The file `name` of a folder and, with `test`, the file `name`.t, plain or compressed; [] if one is missing."""
     found = [present(folder, part) for part in (name, *([f"{name}.t"] if test else []))]
     return [path for path in found if path] if all(found) else []
 
 
 def with_test(path: Path) -> list[Path]:
-    """A file and, where it is there, the one of test rows beside it: w8a.t or w8a.t.bz2 beside w8a.bz2."""
+    """The file and, if there is one, the file of test rows beside it: w8a.t or w8a.t.bz2 beside w8a.bz2."""
     stem = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
     test = present(path.parent, f"{stem}.t")
     return [path, test] if test else [path]

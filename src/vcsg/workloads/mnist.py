@@ -23,18 +23,21 @@ _URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
 def find(folder: Path) -> list[Path]:
-    """The four files, plain or compressed, in the order of `FILES`."""
+    """The four files, plain or compressed, in the order of `FILES`; [] if one is missing."""
     found = [present(folder, name) for name in FILES.values()]
     return [path for path in found if path] if all(found) else []
 
 
 def read(files: list[Path], device: Device = None) -> DataSet:
-    """The data set of the four files."""
+    """Read the data set from its four files."""
     arrays = {key: read_idx(path, 3 if "images" in key else 1) for key, path in zip(FILES, files, strict=True)}
     for part, images, labels in (("train", files[0], files[1]), ("test", files[2], files[3])):
         count, shape = len(arrays[f"{part}_labels"]), arrays[f"{part}_images"].shape
         if shape != (count, 28, 28):
-            raise DataError(f"{images} holds an array of {shape}, to {count} labels in {labels}: they do not belong")
+            raise DataError(
+                f"{images} holds an array of {shape}, and {labels} holds {count} labels: they do not belong together; "
+                "fetch or copy both again"
+            )
         if count == 0 or arrays[f"{part}_labels"].max() > 9:
             raise DataError(f"{labels} should hold digits 0 to 9: fetch or copy it again")
     return image_set("mnist", arrays, 10, MEAN, STD, device)

@@ -1,8 +1,8 @@
-"""A real data set that needs no download: the head of MNIST, embedded in the package.
+"""A real data set that needs no download: the first images of MNIST, embedded in the package.
 
 10,000 training and 2,000 test digits are enough to see a method work on real data, on a laptop and offline.
 Results quoted for "MNIST" need all 60,000: this set is named `mnist-mini` so that the two are not confused.
-Its origin and terms stand in `mnist_mini.txt` beside it.
+Its origin and terms are in `mnist_mini.txt` beside it.
 """
 
 from __future__ import annotations

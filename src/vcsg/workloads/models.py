@@ -62,7 +62,7 @@ def lenet_5(channels: int = 1, pixels: int = 28, classes: int = 10) -> nn.Sequen
 
 
 VGG_16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-"""The channels of its convolutions, in five stages."""
+"""The channels of the convolutions of VGG-16, in five stages."""
 
 
 def vgg_16(channels: int = 3, pixels: int = 64, classes: int = 200) -> nn.Sequential:
@@ -101,14 +101,14 @@ def vgg_16(channels: int = 3, pixels: int = 64, classes: int = 200) -> nn.Sequen
 
 
 class Images(nn.Module):
-    """Passes images on, and refuses those of another size than the network was built for."""
+    """Passes images on unchanged, and refuses images of another size than the network was built for."""
 
     def __init__(self, channels: int, pixels: int) -> None:
         super().__init__()
         self.shape = (channels, pixels, pixels)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The images as they are."""
+        """Return the images unchanged."""
         if images.shape[1:] != self.shape:
             raise ValueError(
                 f"images of shape {tuple(images.shape[1:])} came to a network for {self.shape}: "
@@ -118,7 +118,7 @@ class Images(nn.Module):
 
 
 def _square(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Channels and pixels of square images."""
+    """The channels and the pixels per side of square images."""
     if len(shape) != 3 or shape[1] != shape[2]:
         raise ValueError(f"{name} needs square images (channels, pixels, pixels), not samples of shape {shape}")
     return shape[0], shape[1]

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class AnalyticProblem:
     """A finite sum over n rows in d dimensions.
 
     Attributes:
@@ -64,12 +64,12 @@ class Problem:
         return float(self.gradient(x).square().sum())
 
 
-def least_squares_on(rows: Tensor, targets: Tensor) -> Problem:
+def least_squares_on(rows: Tensor, targets: Tensor) -> AnalyticProblem:
     """Linear regression: f_i(x) = ½(a_i·x − y_i)², so ∇²f_i = a_i a_iᵀ and L = max ‖a_i‖². The start is 0."""
     return _on("least squares", rows, targets, 1.0, _squared_loss, _squared_gradient)
 
 
-def least_squares(n: int, d: int, seed: int) -> Problem:
+def least_squares(n: int, d: int, seed: int) -> AnalyticProblem:
     """`least_squares_on` n drawn rows of unit norm: L = 1.
 
     Targets are y = Aw + ½·N(0, 1); the start is −w, on the far side of the solution.
@@ -79,7 +79,7 @@ def least_squares(n: int, d: int, seed: int) -> Problem:
     return _planted(least_squares_on(torch.from_numpy(rows), torch.from_numpy(targets)), -w, L=1.0)
 
 
-def nonconvex_logistic_on(rows: Tensor, targets: Tensor, alpha: float = 0.05) -> Problem:
+def nonconvex_logistic_on(rows: Tensor, targets: Tensor, alpha: float = 0.05) -> AnalyticProblem:
     """Logistic regression, bounded regulariser: f_i(x) = log(1 + exp(−y_i a_i·x)) + α Σ_k x_k²/(1 + x_k²).
 
     Targets are −1 or 1, and the start is 0. The logistic loss has curvature between 0 and ¼‖a_i‖² and the regulariser
@@ -93,7 +93,7 @@ def nonconvex_logistic_on(rows: Tensor, targets: Tensor, alpha: float = 0.05) ->
     return _on("nonconvex logistic", rows, targets, 0.25, loss, gradient, regulariser=2 * alpha)
 
 
-def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> Problem:
+def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> AnalyticProblem:
     """`nonconvex_logistic_on` n drawn rows of unit norm: L = ¼ + 2α.
 
     Labels in {−1, 1} have P(y = 1) = σ(3 a·w), then each is flipped with probability 0.1; the start is −2w.
@@ -104,7 +104,7 @@ def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> Proble
     return _planted(problem, -2 * w, L=0.25 + 2 * alpha)
 
 
-def robust_regression_on(rows: Tensor, targets: Tensor) -> Problem:
+def robust_regression_on(rows: Tensor, targets: Tensor) -> AnalyticProblem:
     """Regression that outliers cannot pull far: f_i(x) = ρ(a_i·x − y_i) with ρ(r) = ½ r²/(1 + r²). The start is 0.
 
     The loss of Geman and McClure. It is bounded by ½ and not convex: ρ″(r) = (1 − 3r²)/(1 + r²)³ lies between
@@ -116,7 +116,7 @@ def robust_regression_on(rows: Tensor, targets: Tensor) -> Problem:
     return _on("robust regression", rows, targets, 1.0, _robust_loss, _robust_gradient)
 
 
-def robust_regression(n: int, d: int, seed: int) -> Problem:
+def robust_regression(n: int, d: int, seed: int) -> AnalyticProblem:
     """`robust_regression_on` n drawn rows of unit norm: L = 1.
 
     Targets are y = Aw + ½·N(0, 1), and one in ten, drawn at random, is off by a further 10·N(0, 1); the start is −w.
@@ -129,16 +129,16 @@ def robust_regression(n: int, d: int, seed: int) -> Problem:
 
 @dataclass(frozen=True)
 class Family:
-    """A problem by name.
+    """An analytic problem that can be made from given rows, or from drawn ones.
 
     Attributes:
-        on: (rows, targets) → the problem on them.
-        draw: (n, d, seed) → the problem on drawn ones.
-        classify: the targets are classes, −1 and 1, and the sign of a·x is the prediction.
+        on: (rows, targets) → the problem on these rows.
+        draw: (n, d, seed) → the problem on drawn rows.
+        classify: whether the targets are classes, −1 and 1, predicted by the sign of a·x.
     """
 
-    on: Callable[[Tensor, Tensor], Problem]
-    draw: Callable[[int, int, int], Problem]
+    on: Callable[[Tensor, Tensor], AnalyticProblem]
+    draw: Callable[[int, int, int], AnalyticProblem]
     classify: bool = False
 
 
@@ -160,7 +160,7 @@ def problems() -> dict[str, Family]:
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """The rows in float64, flat, divided by their norms; a row of zeros stays."""
+    """The rows as flat float64 vectors divided by their norms; a row of zeros stays as it is."""
     rows = rows.flatten(1).double()
     norms = rows.norm(dim=1, keepdim=True)
     return rows / torch.where(norms > 0, norms, 1.0)
@@ -174,7 +174,7 @@ def _on(
     loss: RowMean,
     gradient: RowMean,
     regulariser: float = 0.0,
-) -> Problem:
+) -> AnalyticProblem:
     """A problem whose scalar loss has |second derivative| ≤ `curvature`, and whose regulariser adds its own to L."""
     if rows.ndim != 2 or targets.shape != rows.shape[:1] or not rows.numel():
         raise ValueError(
@@ -185,10 +185,10 @@ def _on(
         if tensor.dtype != torch.float64:
             raise ValueError(f"{part} are {tensor.dtype}: give float64, {part}.double()")
     L = curvature * float(rows.square().sum(1).max()) + regulariser
-    return Problem(name, rows, targets, rows.new_zeros(rows.shape[1]), L, loss, gradient)
+    return AnalyticProblem(name, rows, targets, rows.new_zeros(rows.shape[1]), L, loss, gradient)
 
 
-def _planted(problem: Problem, start: Array, L: float) -> Problem:
+def _planted(problem: AnalyticProblem, start: Array, L: float) -> AnalyticProblem:
     """The problem with the start and the L that are known where its rows were drawn."""
     return replace(problem, start=torch.from_numpy(start), L=L)
 

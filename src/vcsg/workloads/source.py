@@ -1,4 +1,4 @@
-"""Where a data set comes from: what it is, how its files are found in a folder, read, and downloaded."""
+"""The description of a data set: its shape, and how its files are found in a folder, read, and downloaded."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Files = list[Path]
 
 @dataclass(frozen=True)
 class Source:
-    """A data set by name, before anything of it is read.
+    """A data set that can be read: its name and size, its files, and the function that reads them.
 
     Attributes:
-        n: training samples of the complete set.
-        shape: of one sample.
-        classes: as in `DataSet`.
+        n: the number of training samples of the complete set.
+        shape: the shape of one sample.
+        classes: the number of classes, as in `DataSet`.
         read: (files, device) → the data set.
-        find: folder → the files of the set in it, none where it is not complete; None for a set that needs no files.
-        partial: a part of the training samples is a set as well.
-        folder: where below the data folder its files may lie, besides directly in it.
+        find: folder → the files of the set in it, [] if they are not complete; None for a set that needs no files.
+        partial: whether a part of the training samples is accepted as well.
+        folder: the subfolder of the data folder that its files may be in, besides the data folder itself.
         downloads: the official files.
     """
 
@@ -38,7 +38,7 @@ class Source:
     downloads: tuple[Download, ...] = ()
 
     def where(self, folders: list[Path]) -> Files | None:
-        """Its files, in the first of the folders that has them; None where none has."""
+        """The files of the set, in the first of the folders that has them; None if none has."""
         if self.find is None:
             return []
         places = [place for folder in folders for place in (folder / self.folder, folder)]

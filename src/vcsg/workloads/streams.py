@@ -1,4 +1,4 @@
-"""Files that may be compressed, read from their beginning: the format is seen in the content, not in the name."""
+"""Reading of files that may be compressed. The format is detected from the content, not from the name."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from typing import IO
 from vcsg.workloads.dataset import DataError
 
 SUFFIXES = ("", ".gz", ".bz2", ".xz")
-LIMIT = 4 << 30
-"""The bytes that a compressed file may unpack to: far above any set here, and below what fills a memory or a disk."""
+UNPACKED_LIMIT = 4 << 30
+"""The most bytes that a compressed file may unpack to: far more than any data set here, and less than a disk holds."""
 
 
 class Stream:
-    """The content of one file, read in order; a compressed one ends in an error at `LIMIT`."""
+    """The content of one file, read in order; a compressed file longer than `UNPACKED_LIMIT` is an error."""
 
     def __init__(self, path: Path, file: IO[bytes] | gzip.GzipFile, limited: bool) -> None:
         self._path, self._file, self._limited, self._count = path, file, limited, 0
 
     def read(self, size: int) -> bytes:
-        """The next bytes: `size` of them, fewer at the end of the file."""
+        """The next `size` bytes, fewer at the end of the file."""
         content = self._file.read(size)
         self._count += len(content)
-        if self._limited and self._count > LIMIT:
+        if self._limited and self._count > UNPACKED_LIMIT:
             raise too_large(self._path)
         return content
 
     def finish(self) -> None:
-        """Read what is left: only at its end does a compressed file compare its checksum."""
+        """Read the rest: the checksum of a compressed file is compared at its end only."""
         while self.read(1 << 20):
             pass
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Stream]:
-    """The content of a file, uncompressed where it is a .gz, .bz2 or .xz. Errors of reading it are `DataError`s."""
+    """Open a file, decompressing .gz, .bz2 and .xz. Errors while it is read become `DataError`s."""
     with named(path), path.open("rb") as plain:
         file = _decompressed(plain)
         yield Stream(path, file, limited=file is not plain)
@@ -61,7 +61,7 @@ def _decompressed(file: IO[bytes]) -> IO[bytes] | gzip.GzipFile:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """What the standard library raises at a broken file becomes a `DataError` that names it."""
+    """Turn the errors that the standard library raises for a damaged file into a `DataError` that names it."""
     try:
         yield
     except (EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, OSError) as error:
@@ -69,13 +69,13 @@ def named(path: Path) -> Iterator[None]:
 
 
 def too_large(path: Path) -> DataError:
-    """The error of a file that unpacks to more than `LIMIT`."""
+    """The error for a file that unpacks to more than `UNPACKED_LIMIT`."""
     return DataError(
-        f"{path} unpacks to more than {LIMIT >> 30} GiB, more than any data set here: do not trust it; "
+        f"{path} unpacks to more than {UNPACKED_LIMIT >> 30} GiB, more than any data set here: do not trust it; "
         "if it is what you want, unpack it yourself"
     )
 
 
 def present(folder: Path, name: str) -> Path | None:
-    """The file `name` of a folder, plain or compressed."""
+    """The path of the file `name` in a folder, plain or compressed; None where there is none."""
     return next((path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()), None)

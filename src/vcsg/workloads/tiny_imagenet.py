@@ -21,12 +21,13 @@ from vcsg.workloads.source import Source
 
 MEAN = (0.4802, 0.4481, 0.3975)
 STD = (0.2302, 0.2265, 0.2262)
-"""Per channel of the 100,000 training images, scaled to [0, 1]: the figures in use for this set. The second are means
-over images of the deviation within one; that of all pixels is about 1.2 times as large."""
+"""Mean and deviation of each channel of the 100,000 training images, scaled to [0, 1]: the figures in common use for
+this set. The deviations are means over the images of the deviation within one image; the deviation of all pixels is
+about 1.2 times as large."""
 
 PIXELS = 64
-LARGEST = 1 << 20
-"""Bytes of one file; the JPEGs have about 2,000, the longest list 350,000."""
+LARGEST_FILE = 1 << 20
+"""The most bytes that one file may have; the JPEGs have about 2,000, the longest list 350,000."""
 
 _WANTED = re.compile(
     r"(?:^|/)(?:train/(?P<wnid>n\d{8})/images/(?P=wnid)_(?P<number>\d{1,3})\.JPEG"
@@ -35,17 +36,17 @@ _WANTED = re.compile(
 
 
 def find(folder: Path) -> list[Path]:
-    """The unpacked folder, the official zip, or the archives in parts."""
+    """The unpacked folder, the official zip, or the archives in parts; [] if there is none of these."""
     if (tree := folder / "tiny-imagenet-200" / "wnids.txt").is_file():
         return [tree.parent]
     if (official := folder / "tiny-imagenet-200.zip").is_file():
         return [official]
-    # Compressed ones alone: they have checksums, and a plain tar cut off would pass for a part of the set.
+    # Only compressed archives: they have checksums, while a truncated plain tar would pass for a part of the set.
     return sorted(folder.glob("tiny-imagenet-200*.tar.?z*"))
 
 
 def read(files: list[Path], device: Device = None) -> DataSet:
-    """The data set of what `find` found, decoded once."""
+    """Read the data set from the files that `find` found; they are decoded once and cached."""
     arrays = cached("tiny-imagenet", files, lambda: decode(files))
     return image_set("tiny-imagenet", arrays, 200, MEAN, STD, device)
 
@@ -56,7 +57,7 @@ def decode(files: list[Path]) -> Arrays:
     val: dict[str, Bytes] = {}
     lists: dict[str, str] = {}
     for path in files:
-        for name, content in members(path, _WANTED.search, LARGEST):
+        for name, content in members(path, _WANTED.search, LARGEST_FILE):
             found = _WANTED.search(name)
             assert found
             if found["list"]:
@@ -105,12 +106,12 @@ def _pixels(content: bytes, name: str, path: Path) -> Bytes:
     except ImportError as error:
         raise DataError(f"{path} has JPEG images, which Pillow decodes: pip install pillow") from error
     try:
-        # JPEG alone: Pillow's other decoders are not for files from elsewhere.
+        # Only JPEG: Pillow's other decoders are not needed, and files from elsewhere should not reach them.
         with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
             size = image.size
             pixels = np.asarray(image.convert("RGB")) if size == (PIXELS, PIXELS) else None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{name} in {path} is no whole JPEG image ({error}): fetch or copy it again") from error
+        raise DataError(f"{name} in {path} is not a complete JPEG image ({error}): fetch or copy it again") from error
     if pixels is None:
         raise DataError(f"{name} in {path} has {size[0]} × {size[1]} pixels, not {PIXELS} × {PIXELS}: fetch it again")
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))

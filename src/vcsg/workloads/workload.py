@@ -1,11 +1,12 @@
-"""Workloads by name, DATASET/MODEL or DATASET/PROBLEM: a finite sum to minimise and what is measured of it.
+"""Workloads by name, DATASET/MODEL or DATASET/PROBLEM: a finite sum to minimise, and what is measured.
 
     mnist-mini/lenet-300-100                         a network on a registered data set
     a9a/nonconvex-logistic                           an analytic problem on one: rows of unit norm, targets −1 and 1
     libsvm:data/w8a.xz/least-squares                 on any file of LIBSVM's format
     synthetic:n=2000,d=50,seed=1/robust-regression   on drawn data; n, d and seed are optional
 
-Every data set goes with every model and problem that fits it; one that does not says why, before anything is read.
+Every data set can be combined with every model and problem that fits it; the error for one that does not fit comes
+before anything is read.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from vcsg.workloads.claims import CLAIMS, Claim
 from vcsg.workloads.dataset import DataSet, Device
 from vcsg.workloads.datasets import LIBSVM, Folder, data_sets, load_data_set, source, where
 from vcsg.workloads.models import models
-from vcsg.workloads.problems import Problem, problems, unit_rows
+from vcsg.workloads.problems import AnalyticProblem, problems, unit_rows
 
 Pair = tuple[Tensor, Tensor]
 SYNTHETIC = {"n": 2000, "d": 50, "seed": 0}
-"""What a synthetic data set has where its name does not say."""
+"""The sizes and the seed of a synthetic data set, unless its name has others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A finite sum to minimise and what is measured of it.
+    """A finite sum to minimise, and what is measured on test samples.
 
     Attributes:
-        train: samples along the first axis, on the device asked for.
-        test: likewise; None where there are none.
-        make_model: a fresh model on that device, initialised on the CPU from torch's global generator, so that
-            `torch.manual_seed` gives the same one everywhere.
+        train: the training samples along the first axis, on the device asked for.
+        test: the test samples likewise; None where there are none.
+        make_model: makes a new model on that device, initialised on the CPU from torch's global generator, so that
+            `torch.manual_seed` gives the same model everywhere.
         objective: (model, batch) → the mean loss of the batch, differentiable.
         measure: (model, batch) → means over a batch of test samples: "test_loss"; where there are classes "test_error",
             and "test_error_top5" where there are more than five.
         L: a Lipschitz constant of every ∇f_i, where it is known.
-        claim: what the paper claims, for its three pairings.
+        claim: the claim of the paper, for its three workloads.
     """
 
     name: str
@@ -65,13 +66,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Listing:
-    """A workload that `load` knows, before anything is read.
+    """A workload that `load` knows, described without reading its data.
 
     Attributes:
-        n: training samples of the complete set; a folder may hold a part of Tiny ImageNet.
-        d: parameters.
-        files: of the data set; empty where it needs none, None where `load` would download them.
-        download: the bytes that this takes.
+        n: the number of training samples of the complete set; a folder may hold a part of Tiny ImageNet.
+        d: the number of parameters.
+        files: the files of the data set; empty if it needs none, None if `load` would download them.
+        download: the number of bytes that would be downloaded.
     """
 
     name: str
@@ -93,19 +94,20 @@ def register_workload(name: str, n: int, d: int, build: Callable[[Folder, Device
 
 
 def load(name: str, *, data_dir: Folder = None, device: Device = None) -> Workload:
-    """The workload of this name.
+    """Load the workload of this name.
 
     Args:
         name: DATASET/MODEL or DATASET/PROBLEM; `names` lists those that need no further argument.
-        data_dir: the folder of the data; None is `VCSG_DATA`, then the downloads; what is in neither is downloaded.
-        device: where data and models go; None is the CPU.
+        data_dir: the folder of the data; None looks in `VCSG_DATA`, then in the downloads, and downloads what is in
+            neither.
+        device: the device of data and models; None is the CPU.
     """
     if name in _REGISTERED:
         return _REGISTERED[name][1](data_dir, device)
     data, slash, model = name.rpartition("/")
     known = [*models(), *problems()]
     if not slash:
-        raise ValueError(f"{name!r} is no workload: write DATASET/MODEL, with a model or problem of {', '.join(known)}")
+        raise ValueError(f"{name!r} is not a workload: write DATASET/MODEL, with one of {', '.join(known)}")
     if model not in known:
         raise ValueError(f"no model or problem {model!r}, of {name!r}: {nearest(model, known)}")
     kind, _, sizes = data.partition(":")
@@ -119,7 +121,7 @@ def load(name: str, *, data_dir: Folder = None, device: Device = None) -> Worklo
 
 
 def names(data_dir: Folder = None) -> list[Listing]:
-    """Every workload that needs no further argument, quickly: nothing is decoded or downloaded."""
+    """List every workload that needs no further argument; nothing is decoded or downloaded."""
     found = []
     for data in data_sets().values():
         files = where(data.name, data_dir)
@@ -136,13 +138,13 @@ def names(data_dir: Folder = None) -> list[Listing]:
 
 
 def parameters(shape: tuple[int, ...], classes: int, model: str) -> int:
-    """The parameters of a model or problem for samples of this shape; a ValueError says why it does not fit them."""
+    """The number of parameters of a model or problem for such samples; a ValueError says why it does not fit them."""
     if model in problems():
         classify = problems()[model].classify
         if classes != 2 and (classify or classes != 0):
             needed = "two classes" if classify else "two classes or real targets"
-            there = f"{classes} classes: choose a network" if classes else "real targets: choose least-squares"
-            raise ValueError(f"{model} needs {needed}, and the data have {there}")
+            given = f"{classes} classes: choose a network" if classes else "real targets: choose least-squares"
+            raise ValueError(f"{model} needs {needed}, and the data have {given}")
         return math.prod(shape)
     if classes == 0:
         raise ValueError(f"{model} sorts into classes, and the data have real targets: choose least-squares")
@@ -186,12 +188,12 @@ def _errors(model: nn.Module, batch: Pair) -> dict[str, float]:
 
 
 def _share(wrong: Tensor) -> float:
-    # Counted in whole numbers: 250 of 10,000 in float32 would be above a target of 0.025.
+    # Whole numbers are counted: in float32, 250 of 10,000 would be above a target of 0.025.
     return int(wrong.sum()) / len(wrong)
 
 
 def _analytic(name: str, data: DataSet, model: str) -> Workload:
-    """Rows are divided by their norms, so that L is known; of two classes the first becomes −1 and the second 1."""
+    """The workload on rows divided by their norms, so that L is known; the two classes become −1 and 1."""
     (rows, targets), test = ((unit_rows(x), _signs(y, data.classes)) for x, y in (data.train, data.test))
     return _of_problem(name, problems()[model].on(rows, targets), model, test if len(test[0]) else None)
 
@@ -214,7 +216,7 @@ def _synthetic(name: str, sizes: str, model: str, device: Device) -> Workload:
     return _of_problem(name, replace(problem, **moved), model, None)
 
 
-def _of_problem(name: str, problem: Problem, model: str, test: Pair | None) -> Workload:
+def _of_problem(name: str, problem: AnalyticProblem, model: str, test: Pair | None) -> Workload:
     classify = problems()[model].classify
 
     def objective(point: nn.Module, batch: Pair) -> Tensor:
@@ -240,7 +242,7 @@ def _of_problem(name: str, problem: Problem, model: str, test: Pair | None) -> W
 
 
 class Point(nn.Module):
-    """The x of a problem as a model: one float64 parameter, at first the problem's start."""
+    """The point x of a problem as a model with one float64 parameter, which begins at the start of the problem."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()

@@ -1,0 +1,56 @@
+"""The arguments of `fit`, checked before any work is done, and what of them a checkpoint has to agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.training.result import COLUMNS
+from vcsg.training.sources import DatasetSource, SampleSource
+from vcsg.training.task import Task
+
+
+def device_of(model: nn.Module, device: torch.device | str | None) -> torch.device:
+    """The device that a run is to use: the one given, or the one that the model is on."""
+    first = next(model.parameters(), None)
+    if first is None:
+        raise ValueError("the model has no parameters: there is nothing to fit")
+    return first.device if device is None else torch.device(device)
+
+
+def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:
+    """Raise an error unless the metrics can be measured on the test samples, `batch_size` at once."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"test_batch_size = {batch_size!r}: give a whole number of samples, at least 1")
+    if task.metrics and held_out is None:
+        raise ValueError(f"metrics {', '.join(task.metrics)} are measured on test samples: give test= as well")
+    if taken := set(COLUMNS) & set(task.metrics):
+        raise ValueError(f"a metric has the name {taken.pop()!r} of a column of the history: choose another name")
+
+
+def check_loading(sources: list[SampleSource | None], workers: int, collate_fn: Any) -> None:
+    """Raise a ValueError where workers or a collate_fn are given, and no source is a dataset that needs them."""
+    if (workers or collate_fn is not None) and not any(isinstance(source, DatasetSource) for source in sources):
+        raise ValueError("the data are tensors and need no loading: leave workers= and collate_fn= out")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise a TypeError for options of the optimizer that `fit` sets itself."""
+    if known := {"params", "n", "buffers"} & set(options):
+        raise TypeError(f"{known.pop()}= is known from the model and the data: leave it out")
+
+
+def identity(
+    optimizer: FiniteSumOptimizer, seed: int, precision: str | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What has to be the same for a run to continue from a checkpoint, as plain values by name."""
+    plain = (bool, int, float, str, type(None))
+    given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
+    numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
+    fixed |= {} if precision is None else {"precision": precision}
+    return fixed | {f"option {name}": value for name, value in given.items()}
