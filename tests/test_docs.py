@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from vcsg.method import registry
 from vcsg.workloads import datasets, models, problems, workload
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ALONE = {"docs/paper.md"}
 """Pages whose blocks run each in a namespace of its own; on the others a block continues those before it."""
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+METHODS = ROOT / "docs" / "methods.md"
+QUOTED = re.compile(r"([\d.]+) to ([\d.]+) × a step of plain SGD")
 TRIPLE = re.compile(r"\(([^()]+), ([^()]+), ([^()]+)\)")
 
 
@@ -102,10 +105,8 @@ def test_example_runs(path: Path, index: int, tmp_path: Path, monkeypatch: pytes
 
 def table(page: Path, heading: str) -> list[dict[str, str]]:
     """The rows of the first table below a heading, by column."""
-    section = page.read_text().split(f"\n{heading}\n", 1)[1]
-    lines = [
-        line for line in re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0].splitlines() if line[:1] == "|"
-    ]
+    section = re.split(r"^#", page.read_text().split(f"\n{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = section[section.index("\n|") + 1 :].split("\n\n", 1)[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
@@ -114,8 +115,20 @@ def weights(text: str) -> set[tuple[float, ...]]:
     return {tuple(float(w.replace("−", "-")) for w in triple) for triple in TRIPLE.findall(text)}
 
 
-def test_readme_lists_the_methods_with_their_weights() -> None:
-    rows = {row["method"].strip("`"): row for row in table(ROOT / "README.md", "## The methods")}
+def shown(default: object) -> str:
+    """A default as the pages write it: numbers to four digits, texts in double quotes."""
+    if isinstance(default, float):
+        return repr(round(default, 4))
+    return f'"{default}"' if isinstance(default, str) else repr(default)
+
+
+def listed(rows: list[dict[str, str]]) -> dict[str, str]:
+    """Options and defaults of a table; a row may have several options."""
+    return {name.strip(" `"): row["default"].strip("`") for row in rows for name in row["option"].split(",")}
+
+
+def test_the_methods_are_listed_with_their_weights() -> None:
+    rows = {row["method"].strip("`"): row for row in table(METHODS, "## All of them")}
     known = vcsg.methods()
     assert list(rows) == list(known)
     for key, method in known.items():
@@ -126,15 +139,45 @@ def test_readme_lists_the_methods_with_their_weights() -> None:
         assert preset.factory.__name__ == key.replace("-", "_")
 
 
-def test_readme_lists_the_options_of_vcsg_with_their_defaults() -> None:
-    parameters = dict(inspect.signature(vcsg.VCSG).parameters)
-    expected = {key: repr(p.default) for key, p in parameters.items() if key not in ("params", "n")}
-    listed = {
-        key.strip(" `"): row["default"].strip("`").replace('"', "'")
-        for row in table(ROOT / "README.md", "## Options of VCSG")
-        for key in row["option"].split(",")
-    }
-    assert listed == expected
+def test_every_method_is_explained() -> None:
+    section = METHODS.read_text().split("\n## What each one is\n", 1)[1].split("\n## ", 1)[0]
+    assert re.findall(r"\*\*`([a-z-]+)`\*\*", section) == list(vcsg.methods())
+
+
+def test_the_options_of_each_method_are_listed_with_their_defaults() -> None:
+    rows = table(METHODS, "## Options of each method")
+    for key in vcsg.methods():
+        parameters = inspect.signature(registry.factory(key)).parameters
+        own = [row for row in rows if row["method"].strip("`") == key]
+        assert listed(own) == {name: shown(p.default) for name, p in parameters.items()}, key
+    assert {row["method"].strip("`") for row in rows} <= set(vcsg.methods())
+
+
+def test_the_options_of_every_method_are_listed_with_their_defaults() -> None:
+    own = inspect.signature(registry.factory("vcsg")).parameters
+    parameters = inspect.signature(vcsg.VCSG).parameters
+    shared = {name: shown(p.default) for name, p in parameters.items() if name not in ("params", "n", *own)}
+    assert listed(table(ROOT / "docs" / "using.md", "## Options of every method")) == shared
+
+
+def test_readme_quotes_the_linear_figures_of_their_page() -> None:
+    page = (ROOT / "docs" / "linear.md").read_text()
+    ratios = [float(r) for r in re.findall(r" ms, \*\*([\d.]+) ×\*\*", page)]
+    slow = sum(r < 2 for r in ratios)
+    readme = (ROOT / "README.md").read_text()
+    assert f"{min(ratios):.1f} to {max(ratios):.0f} × as fast" in readme
+    assert f"median {median(ratios):.1f} ×, below 2 × in {slow} of {len(ratios)} cells" in readme
+    assert f"all of {len(ratios)} comparisons, {median(ratios):.1f} times in the median" in readme
+
+
+def test_readme_quotes_the_step_times_of_their_page() -> None:
+    rows = [row for row in table(ROOT / "docs" / "performance.md", "## Measured") if int(row["b"]) <= 16]
+    ratios = [float(row[name]) for row in rows for name in ("SVRG / SGD", "VCSG / SGD")]
+    faster = [float(row["eager / graphed"].strip(" ×")) for row in rows]
+    low, high = map(float, QUOTED.findall((ROOT / "README.md").read_text())[0])
+    assert low == round(min(ratios), 1)
+    assert max(ratios) <= high < max(ratios) + 0.05
+    assert f"{min(faster):.0f} to {max(faster):.0f} × as fast as step by step" in (ROOT / "README.md").read_text()
 
 
 def test_readme_names_make_targets_that_exist() -> None:
