@@ -13,10 +13,10 @@ ORDER: dict[str, list[str]] = {
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
         "study", "cli", "__main__",
     ],
-    "method": ["weights", "schedules", "definition", "registry", "catalogue"],
+    "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
-        "vectors", "estimator", "variance", "per_sample", "smoothness", "power_iteration", "sampling", "randomness",
-        "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
+        "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
+        "sampling", "randomness", "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
     ],
     "gpu": ["kernels", "graphs", "executor"],
     "training": [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from vcsg.method import Constant, Facts, Method, Plan, Weights, make
 from vcsg.method.schedules import Given, PowerLaw
-from vcsg.run.course import MAX_ROLLBACKS, Course, CourseOptions
+from vcsg.run.course import MAX_ROLLBACKS, Course, CourseOptions, StepNumbers
 from vcsg.run.sampling import Share
 from vcsg.run.variance import AnchorSum
 from vcsg.run.watch import Diverged
@@ -42,8 +41,8 @@ class Number:
     def restore(self, name: str) -> None:
         self.x = self.kept[name]
 
-    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
-        self.x -= step_size(self.lr) * weight * self.mean
+    def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
+        self.x -= numbers.step_size(self.lr) * weight * self.mean
 
 
 def slope(x: float, samples: Any) -> float:

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from numbers import Integral
 from typing import Any, ClassVar, TypedDict
 
@@ -26,7 +26,8 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
 from vcsg.method import registry
-from vcsg.method.definition import Method
+from vcsg.method.definition import OUTPUTS, Method
+from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, feed
@@ -51,12 +52,14 @@ class CommonOptions(TypedDict, total=False):
 
     lr: float | None
     L: float | None
+    step: str | StepRule | None
     weight_decay: float
+    decoupled_weight_decay: float
     maximize: bool
     clip_norm: float | None
     foreach: bool | None
     buffers: Iterable[Tensor]
-    output: str
+    output: str | None
     variance: str
     chunk: int
     seed: int
@@ -77,14 +80,19 @@ class FiniteSumOptimizer(Optimizer):
         lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
             step itself, and L = γ/lr.
         L: the smoothness constant of f_I; None estimates it at the first anchor from mini-batches of the size in use.
+        step: what a step makes of v: "plain" (η from L), "adaptive" (as Adam) or "orthogonal" (as Muon), or a rule of
+            `vcsg.method` with options of its own; None is the method's.
         weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`.
+        decoupled_weight_decay: shrinks x by the factor 1 − η·decoupled_weight_decay in every step, apart from v, as
+            AdamW does; per group.
         maximize: climbs instead, as if every f_i had the opposite sign.
         clip_norm: the largest ‖v‖ of a step; a longer v is shortened to it. (Clipping inside the closure would break
             the control variate: the gradients at x and y would be cut differently.)
         foreach: whether to use torch's multi-tensor operations; None does.
         buffers: `model.buffers()` of a model with BatchNorm: they then change by evaluations at x in inner steps
             alone, and mini-batches have at least two samples.
-        output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j.
+        output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j, and
+            "average" is a running mean of all points that forgets the early ones; None is the method's.
         variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
         chunk: the most samples of an anchor that are evaluated at once; fewer take less memory.
         seed: the seed of all sampling and of the closure's randomness (dropout).
@@ -117,12 +125,14 @@ class FiniteSumOptimizer(Optimizer):
         *,
         lr: float | None = None,
         L: float | None = None,
+        step: str | StepRule | None = None,
         weight_decay: float = 0.0,
+        decoupled_weight_decay: float = 0.0,
         maximize: bool = False,
         clip_norm: float | None = None,
         foreach: bool | None = None,
         buffers: Iterable[Tensor] = (),
-        output: str = "last",
+        output: str | None = None,
         variance: str = "chunks",
         chunk: int = 1024,
         seed: int = 0,
@@ -134,16 +144,23 @@ class FiniteSumOptimizer(Optimizer):
         n, chunk, seed = int(n), int(chunk), int(seed)
         self.n = n
         self.method = self._resolve(method, options)
+        if step is not None:
+            self.method = replace(self.method, step=step_rule(step))
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
-        defaults = {"lr": 1.0 if lr is None else lr, "weight_decay": weight_decay, "maximize": maximize}
+        defaults = {
+            "lr": 1.0 if lr is None else lr,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
         # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
         unit = float(lr) if lr is not None and L is None else 1.0
-        L = self.method.gamma / unit if lr is not None and L is None else L
-        point = Point(self, buffers, clip_norm)
+        L = self.method.base / unit if lr is not None and L is None else L
+        point = Point(self, buffers, clip_norm, self.method.step)
         ranks = ranks_of(group, least=2 if point.buffers else 1)  # BatchNorm has no statistics of one sample
-        chosen = CourseOptions(output, variance, chunk, clip_norm)
+        chosen = CourseOptions(output or self.method.output, variance, chunk, clip_norm)
         self._course = Course(self.method, n, point, ranks.share, chosen, seed, L, unit)
         self._executor = ClosureExecutor(self._course, point, ranks)
         self.sampler = PhaseSampler(self._course.remaining)
@@ -425,7 +442,7 @@ def _check_group(group: dict[str, Any]) -> None:
             raise TypeError("a parameter is complex: optimise torch.view_as_real of it")
         if not p.is_floating_point():
             raise TypeError(f"a parameter is {p.dtype}: give floating-point parameters")
-    for name in ("lr", "weight_decay"):
+    for name in ("lr", "weight_decay", "decoupled_weight_decay"):
         if not 0 <= group[name] < math.inf:
             raise ValueError(f"{name} = {group[name]!r}: give a finite number, at least 0")
 
@@ -435,7 +452,7 @@ def _check_options(
     lr: float | None,
     L: float | None,
     clip_norm: float | None,
-    output: str,
+    output: str | None,
     variance: str,
     chunk: int,
     seed: int,
@@ -449,7 +466,7 @@ def _check_options(
         if step is not None and not 0 < step < math.inf:
             raise ValueError(f"{name} = {step!r}: give a finite number above 0, or None")
     for name, choice, known in (
-        ("output", output, ("last", "weighted")),
+        ("output", output or "last", OUTPUTS),
         ("variance", variance, ("chunks", "exact")),
     ):
         if choice not in known:

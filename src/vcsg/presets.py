@@ -175,3 +175,52 @@ class SAGA(FiniteSumOptimizer, method=catalogue.saga):
 class SNVRG(FiniteSumOptimizer, method=catalogue.snvrg):
     def __init__(self, params: ParamsT, n: int, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, **common)
+
+
+class Momentum(FiniteSumOptimizer, method=catalogue.momentum):
+    def __init__(
+        self, params: ParamsT, n: int, *, beta: float = 0.9, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
+        super().__init__(params, n, beta=beta, b=b, **common)
+
+
+class Adam(FiniteSumOptimizer, method=catalogue.adam):
+    def __init__(
+        self,
+        params: ParamsT,
+        n: int,
+        *,
+        beta: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(params, n, beta=beta, beta2=beta2, eps=eps, b=b, **common)
+
+
+class Muon(FiniteSumOptimizer, method=catalogue.muon):
+    def __init__(
+        self, params: ParamsT, n: int, *, beta: float = 0.95, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
+        super().__init__(params, n, beta=beta, b=b, **common)
+
+
+class MARS(FiniteSumOptimizer, method=catalogue.mars):
+    def __init__(
+        self,
+        params: ParamsT,
+        n: int,
+        *,
+        beta: float = 0.95,
+        scaling: float = 0.025,
+        beta2: float = 0.99,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        super().__init__(params, n, beta=beta, scaling=scaling, beta2=beta2, b=b, **common)
+
+
+class Auto(FiniteSumOptimizer, method=catalogue.auto):
+    def __init__(self, params: ParamsT, n: int, *, b: int | None = None, **common: Unpack[CommonOptions]) -> None:
+        super().__init__(params, n, b=b, **common)

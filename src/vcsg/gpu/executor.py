@@ -86,6 +86,8 @@ def method_refusal(method: Method) -> str:
     """Why the steps of a method cannot be made of the kernels; "" where they can, in the first epoch at least."""
     if method.table:
         return f"{method.name} keeps a table of gradients"
+    if not method.needs_L:
+        return f"the step rule {type(method.step).__name__} is not among the kernels"
     rules = [rule.at(1) for rule in method.weights.values()]
     return next((_rule_refusal(rule) for rule in rules if not is_standard(rule)), "")
 

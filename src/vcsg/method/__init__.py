@@ -20,9 +20,11 @@ from vcsg.method.schedules import (
     Schedule,
     VarianceControlled,
 )
+from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule
 from vcsg.method.weights import Constant, Fading, Rule, Tested, Weights, biased, weighted
 
 __all__ = [
+    "Adaptive",
     "Bounded",
     "Constant",
     "Facts",
@@ -33,11 +35,14 @@ __all__ = [
     "Length",
     "Method",
     "NestedLoops",
+    "Orthogonal",
     "PaperBaseline",
+    "Plain",
     "Plan",
     "PowerLaw",
     "Rule",
     "Schedule",
+    "StepRule",
     "Tested",
     "VarianceControlled",
     "Weights",

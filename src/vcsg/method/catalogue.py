@@ -21,6 +21,7 @@ from vcsg.method.schedules import (
     PowerLaw,
     VarianceControlled,
 )
+from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule
 from vcsg.method.weights import TESTS, Constant, Fading, Rule, Tested, Weights, biased, weighted
 
 SVRG_WEIGHTS = Weights(1, -1, 1)
@@ -285,6 +286,90 @@ def snvrg() -> Method:
     """
     rules = {"": Constant(SVRG_WEIGHTS)}
     return Method("snvrg", rules, NestedLoops(), "fixed", gamma=1 / 6, moves="nested", anchor_step=True)
+
+
+@register
+def momentum(beta: float = 0.9, b: int | None = None) -> Method:
+    """SGD with momentum (Polyak 1964): v = (1−β)∇f_I(x) + βm, m ← v after every step; η = 1/(3L).
+
+    The weights of torch's SGD with dampening = β; with `lr` given, its steps are those of torch.optim.SGD(lr·(1−β),
+    momentum=β). No anchor is drawn, and an epoch is ⌈n/b⌉ steps.
+
+    Args:
+        beta: β in (0, 1).
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    return _remembering("momentum", momentum_weights(beta), b)
+
+
+@register
+def adam(beta: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, b: int | None = None) -> Method:
+    """Adam (Kingma and Ba 2015): momentum's v with the adaptive step, η = 0.001.
+
+    Args:
+        beta: β₁ in (0, 1).
+        beta2: β₂ in [0, 1).
+        eps: what is added to the root of the second moment.
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    return _remembering("adam", momentum_weights(beta), b, Adaptive(beta2=beta2, eps=eps))
+
+
+@register
+def muon(beta: float = 0.95, b: int | None = None) -> Method:
+    """Muon (Jordan et al. 2024): momentum's v with the orthogonal step, η = 0.01, without Nesterov's correction.
+
+    Args:
+        beta: β in (0, 1).
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    return _remembering("muon", momentum_weights(beta), b, Orthogonal())
+
+
+@register
+def mars(beta: float = 0.95, scaling: float = 0.025, beta2: float = 0.99, b: int | None = None) -> Method:
+    """MARS (Yuan et al. 2024): momentum over gradients that the point before corrects, with the adaptive step.
+
+    v = (1−β)(∇f_I(x) + γβ/(1−β)·(∇f_I(x) − ∇f_I(y))) + βm, y and m those of the step before: the weights
+    (1−β+γβ, −γβ, β). Two gradients per sample and step; η = 0.001. (Its paper clips the corrected gradient.)
+
+    Args:
+        beta: β in (0, 1).
+        scaling: γ, how much of the correction is taken; 0 is Adam.
+        beta2: β₂ in [0, 1).
+        b: the mini-batch size; None is 64, or n where n is smaller.
+    """
+    beta, gamma = _fraction("beta", beta), _at_least_zero("scaling", scaling)
+    weights = Weights(1 - beta + gamma * beta, -gamma * beta, beta)
+    return _remembering("mars", weights, b, Adaptive(beta2=beta2))
+
+
+@register
+def auto(b: int | None = None) -> Method:
+    """For networks, with nothing to tune: momentum, the orthogonal step, and the average of the points as output.
+
+    v = 0.1·∇f_I(x) + 0.9·m, η = 0.01·√(b/256). After a divergence it goes back and halves the step. `vcsg.fit` chooses
+    b, and the adaptive step where the orthogonal one costs too much, by what they take on the device.
+
+    Args:
+        b: the mini-batch size; None is 256, or n where n is smaller.
+    """
+    size = 256 if b is None else _size("b", b)
+    schedule = PowerLaw(Given(), None if b is None else size, beta=1, b_max=size, alpha=0)
+    rules, step = {"": Constant(momentum_weights(0.9))}, Orthogonal(rate=0.01 * math.sqrt(size / 256))
+    return Method("auto", rules, schedule, "fixed", moves="step", drawn="never", step=step, output="average")
+
+
+def momentum_weights(beta: float) -> Weights:
+    """(1−β, 0, β)."""
+    return Weights(1 - _fraction("beta", beta), 0, beta)
+
+
+def _remembering(name: str, weights: Weights, b: int | None, step: StepRule | None = None) -> Method:
+    """A method whose only memory is m, the v of the step before."""
+    schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
+    rules = {"": Constant(weights)}
+    return Method(name, rules, schedule, "fixed", moves="step", drawn="never", step=step or Plain())
 
 
 def _size(name: str, size: int) -> int:

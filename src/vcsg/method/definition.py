@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from vcsg.method.schedules import Schedule
+from vcsg.method.step_rules import Plain, StepRule
 from vcsg.method.weights import Constant, Rule, Weights, is_standard
 
 Length = Literal["geometric", "fixed"]
 """N_j ~ Geom with mean B/b on {0, 1, 2, …}, or N_j = ⌈B/b⌉."""
 Moves = Literal["epoch", "step", "nested"]
 """When the anchor moves: with each epoch, with every step (y ← x, m ← v), or level by level as the plan says."""
-Drawn = Literal["epoch", "once"]
-"""When an anchor is drawn: for each epoch, or once, at the start."""
+Drawn = Literal["epoch", "once", "never"]
+"""When an anchor is drawn: for each epoch; once, at the start; or never, so that m begins at 0 (momentum)."""
+Output = Literal["last", "weighted", "average"]
+OUTPUTS: tuple[str, ...] = get_args(Output)
+"""What a run can return: its last point, one drawn from the ends of its epochs, or the average of all points."""
 
 TABLE_WEIGHTS = Weights(1, -1, 1)
 """The weights of the one estimator that has a table (SAGA)."""
@@ -23,7 +27,7 @@ TABLE_WEIGHTS = Weights(1, -1, 1)
 
 @dataclass(frozen=True)
 class Method:
-    """weights (by regime) × schedule × length of the inner loop; the step size is lr · (γ/L) · plan.factor.
+    """weights (by regime) × schedule × length of the inner loop × when the anchor moves × step rule.
 
     A combination that no executor could run as it stands is refused when the method is made.
     """
@@ -34,6 +38,7 @@ class Method:
     schedule: Schedule
     length: Length
     gamma: float = 1 / 3
+    """γ in the step size of a plain step, lr · (γ/L) · plan.factor."""
     moves: Moves = "epoch"
     drawn: Drawn = "epoch"
     anchor_step: bool = False
@@ -42,6 +47,10 @@ class Method:
     """Whether a table of the last gradient of every block of samples stands in place of ∇f_I(y) (SAGA)."""
     table_limit: int = 2**30
     """The most bytes that the table may take."""
+    step: StepRule = Plain()  # noqa: RUF009 (a frozen value)
+    """What a step makes of v: x ← x − η·P(v)."""
+    output: Output = "last"
+    """Which point the method returns, where the user does not say: the last, a weighted draw, or the average."""
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -54,9 +63,23 @@ class Method:
         return tuple(dict.fromkeys(w for rule in self.weights.values() for w in rule.choices))
 
     def anchored(self, epoch: int) -> bool:
-        """Whether the method has an anchor in epoch j: some weight of y or m is not 0."""
+        """Whether the method draws an anchor in epoch j or before: some weight of y or m is not 0."""
+        return self.drawn != "never" and self._remembers(epoch)
+
+    def _remembers(self, epoch: int) -> bool:
+        """Whether some weight of y or m is not 0."""
         rules = (rule.at(epoch) for rule in self.weights.values())
         return any(w.anchor or w.mean for rule in rules for w in rule.choices)
+
+    @property
+    def needs_L(self) -> bool:
+        """Whether the step size comes from the smoothness constant."""
+        return isinstance(self.step, Plain)
+
+    @property
+    def base(self) -> float:
+        """The step size of lr = 1 and L = 1, but for the factor of the schedule."""
+        return self.gamma if isinstance(self.step, Plain) else self.step.rate
 
     @property
     def unbiased(self) -> bool:
@@ -77,6 +100,7 @@ class Method:
             ("length", self.length, Length),
             ("moves", self.moves, Moves),
             ("drawn", self.drawn, Drawn),
+            ("output", self.output, Output),
         ):
             if value not in get_args(kind):
                 raise ValueError(self._fault(field, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
@@ -112,12 +136,15 @@ class Method:
             raise ValueError(
                 f"method {self.name!r}: a table needs the weights {TABLE_WEIGHTS}, moves='epoch' and anchor_step=False"
             )
+        if self.drawn == "never" and (self.moves != "step" or self.anchor_step or self.table):
+            remedy = "without an anchor to draw, y and m move with every step: moves='step', no anchor_step, no table"
+            raise ValueError(self._fault("drawn", self.drawn, remedy))
         if self.moves == "nested" and self.drawn != "epoch":
             raise ValueError(self._fault("drawn", self.drawn, "nested anchors need drawn='epoch'"))
         if self.drawn == "once" and self.moves == "epoch" and not self.table and self.anchored(1):
             remedy = "an anchor that is drawn once has to move with every step, moves='step', or to be a table"
             raise ValueError(self._fault("drawn", self.drawn, remedy))
-        if (self.moves != "epoch" or self.anchor_step) and not self.anchored(1):
+        if (self.moves != "epoch" or self.anchor_step) and not self._remembers(1):
             raise ValueError(
                 f"method {self.name!r}: moves={self.moves!r} and anchor_step={self.anchor_step} speak of an anchor, "
                 "and no weight of y or m is other than 0: leave them out, or give weights that use the anchor"

@@ -141,18 +141,21 @@ class ClosureExecutor:
         buffers = self.ranks.watched(point.buffers)
         loss, v = point.evaluate(closure, self._closure_seed())
         value = float(loss)
+        mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
         if not table:
-            mean = point.vector(f"mean{read or ''}") if state.depth >= 0 else []
             weight, losses = self._weight(), (value, beside)
             value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
         if not course.allows(value, beside):
             return loss
         if table:
             v = point.renew(at_anchor, v, course.samples() / course.n, state.phase.blocks)
+        [numbers] = course.step_numbers()
+        added = point.added(v, mean, numbers)
         if write:
-            point.store(f"anchor{write}")
+            if course.remembers_point:
+                point.store(f"anchor{write}")
             copy_to(point.vector(f"mean{write}"), v)
-        point.descend(v, course.step_size)
+        point.descend(v, added, numbers)
         point.show_direction(v)
         course.take_steps([value], [beside])
         return loss

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from vcsg.method.definition import Method
 from vcsg.method.schedules import Facts, Plan
-from vcsg.method.weights import Rule
+from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
 from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
@@ -34,6 +34,8 @@ logger = logging.getLogger("vcsg")
 
 MAX_ROLLBACKS = 10
 """How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
+AVERAGING = 8
+"""k in the weight (1 + k)/(t + k) of the t-th point in the average: the share of points older than s is (s/t)^(1+k)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,22 @@ class CourseOptions:
     def exact(self) -> bool:
         """Whether S* is measured from single samples."""
         return self.variance == "exact"
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """What a step needs to know besides its direction."""
+
+    step_size: Callable[[float], float]
+    """lr of a parameter group → η."""
+    moment: int
+    """Which step it is since second moments began, from 1."""
+    memory: float
+    """The weight of m in v, where m is the v of the step before."""
+    from_zero: bool
+    """Whether m began at 0, and not at an anchor."""
+    average: float | None
+    """The weight of the new point in the average of all points; None where there is none."""
 
 
 class Holder(Protocol):
@@ -68,8 +86,8 @@ class Holder(Protocol):
     def restore(self, name: str) -> None:
         """Copy the point of that name to x."""
 
-    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
-        """x ← x − η·weight·m, with η = step_size(lr) of each parameter group."""
+    def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
+        """x ← x − η·P(weight·m)."""
 
 
 class Course:
@@ -101,6 +119,7 @@ class Course:
         self.share, self.options = share or Share(), options or CourseOptions()
         self._holder = holder
         first = method.schedule.first(n)
+        L = L if method.needs_L or L is not None else 1.0  # from then on, what halves the step after a divergence
         phase = Phase("anchor", 0, 1, n, n, seed)
         self.state = CourseState(phase, unit=unit, anchor_size=first, good_size=first, L=L)
         self._begin_epoch()
@@ -109,13 +128,22 @@ class Course:
 
     @property
     def rule(self) -> Rule:
-        """The rule that chooses the weights in this epoch."""
-        return self.method.weights[self._plan.regime].at(self.state.epoch)
+        """The rule that chooses the weights of the next step."""
+        rule = self.method.weights[self._plan.regime].at(self.state.epoch)
+        if self.method.drawn == "never" and self.state.depth < 0:  # y is x, and m is 0
+            weights = rule.choices[-1]
+            return Constant(Weights(weights.now + weights.anchor, 0, 0))
+        return rule
 
     @property
     def compares(self) -> bool:
         """Whether an inner step needs the gradient at the anchor."""
         return any(w.anchor for w in self.rule.choices)
+
+    @property
+    def remembers_point(self) -> bool:
+        """Whether the method ever needs the gradient at the anchor, and so the point y."""
+        return any(w.anchor for w in self.method.choices)
 
     @property
     def anchor_complete(self) -> bool:
@@ -133,7 +161,26 @@ class Course:
     def step_size(self, lr: float) -> float:
         """η of a parameter group with this lr."""
         assert self.state.L is not None
-        return lr * self.method.gamma / (self.state.L * self.state.unit) * self._plan.factor
+        # The factor of a schedule is one of steps that L bounds.
+        factor = self._plan.factor if self.method.needs_L else 1.0
+        return lr * self.method.base / (self.state.L * self.state.unit) * factor
+
+    def step_numbers(self, count: int = 1) -> list[StepNumbers]:
+        """What the next steps need to know besides their directions."""
+        state, method = self.state, self.method
+        rule = method.weights[self._plan.regime].at(state.epoch)
+        memory = rule.choices[0].mean if method.moves == "step" and type(rule) is Constant else 0.0
+        weights = [averaging_weight(state.averaged + k) for k in range(1, count + 1)]
+        return [
+            StepNumbers(
+                step_size=self.step_size,
+                moment=state.moments + k,
+                memory=memory,
+                from_zero=method.drawn == "never",
+                average=weight if self.options.output == "average" else None,
+            )
+            for k, weight in enumerate(weights, 1)
+        ]
 
     def levels(self, count: int) -> list[tuple[int, int]]:
         """Which (y, m) each of the next steps starts from, and which it moves to (x, v); 0, as drawn, stays."""
@@ -303,10 +350,11 @@ class Course:
         finite = [math.isfinite(here) and math.isfinite(there) for here, there in zip(losses, beside, strict=True)]
         good = len(losses) if all(finite) else finite.index(False)
         if good:
-            for _, write in self.levels(good):
-                state.depth = write or state.depth
             state.steps += good
             state.ifo += self._evaluations() * _samples_between(phase, first, first + good)
+            for _, write in self.levels(good):
+                state.depth = write or state.depth
+            self._count_moves(good)
             state.position += good
             if fault := self._judge_losses(losses[:good]):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
@@ -329,7 +377,7 @@ class Course:
         state = self.state
         self._holder.restore("anchor")
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
-        state.pending, state.depth = 0.0, -1
+        state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
         state.loss_sum, state.loss_count, state.judged = 0.0, 0, False
         state.rollbacks += 1
         tried = state.L
@@ -359,9 +407,10 @@ class Course:
     def load_output(self) -> None:
         """x ← the point that the method returns; an epoch begins anew where that moved x."""
         self.offer_output()
-        if self.options.output == "weighted" and self.state.output_weight:
+        state, output = self.state, self.options.output
+        if (output == "weighted" and state.output_weight) or (output == "average" and state.averaged):
             self._holder.restore("output")
-            self.state.depth = -1
+            state.depth, state.averaged = -1, 0
             self._begin_epoch()
 
     # --- state
@@ -398,7 +447,7 @@ class Course:
                 sizes = chunks(size, self.options.chunk, self._least)
                 self._enter("anchor", len(sizes), size, sizes)
         else:
-            state.depth = state.depth if anchored else -1
+            state.depth = state.depth if anchored or method.drawn == "never" else -1
             state.anchor = None
             self._make_plan()
 
@@ -438,16 +487,24 @@ class Course:
             length = draw_geometric(stream(self.seed, "length", state.phase.number), plan.B, plan.b)
         state.record = self._make_record(length)
         if self.method.anchor_step and state.drawn:
-            self._holder.step_along_mean(1.0, self.step_size)
+            self._step_along_mean(1.0)
         if all(w.now == w.anchor == 0 for w in rule.choices):
             # v = c·m needs no mini-batch (gradient descent), so the steps are taken at once.
             for _ in range(length):
-                self._holder.step_along_mean(rule.choices[0].mean, self.step_size)
+                self._step_along_mean(rule.choices[0].mean)
             self._end_epoch()
         elif length:
             self._enter("inner", length, length * plan.b, plan.sizes)
         else:
             self._end_epoch()
+
+    def _step_along_mean(self, weight: float) -> None:
+        self._holder.step_along_mean(weight, self.step_numbers()[0])
+        self._count_moves(1)
+
+    def _count_moves(self, count: int) -> None:
+        self.state.moments += count
+        self.state.averaged += count
 
     def _make_record(self, length: int) -> Record:
         state, plan = self.state, self._plan
@@ -542,6 +599,11 @@ class Course:
     def _evaluations(self) -> int:
         """How many gradients of a sample an inner step evaluates."""
         return 2 if self.compares and not self.method.table else 1
+
+
+def averaging_weight(step: int) -> float:
+    """The weight of point t, from 1, in the average: of all points a polynomial one, that forgets the early ones."""
+    return (1 + AVERAGING) / (step + AVERAGING)
 
 
 def _chunk_fault(loss: float, deviation: float) -> str | None:

@@ -28,7 +28,7 @@ def combine(rule: Rule, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
 def weigh(weights: Weights, now: Tensors, anchor: Tensors, mean: Tensors) -> None:
     """now ← a·now + b·anchor + c·mean, in place; `anchor` is used up."""
     a, b, c = weights
-    if b and c and 0 < a < 1 and a + c == 1:
+    if b and c and mean and 0 < a < 1 and a + c == 1:
         # (1 − c)·now + c·(mean + b/c·anchor) takes one pass less, and all rules of VCSG are of this form.
         add_to(anchor, mean, b / c)
         lerp(now, anchor, c)

@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule
+from vcsg.run.course import StepNumbers
+from vcsg.run.preconditioning import correction, precondition
 from vcsg.run.randomness import Randomness
-from vcsg.run.vectors import HALF, add, all_finite, copy_to, norm, scale
+from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, scale
 
 Closure = Callable[[], Any]
 
@@ -21,13 +24,19 @@ Closure = Callable[[], Any]
 class Point:
     """x is in the parameters themselves; all else is in the optimizer's state, by name.
 
-    "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"); "output" is the
-    reservoir and "table" SAGA's gradients. Gradients of half-precision parameters, and what is made of them, are in
-    float32. `buffers` change by evaluations at x in inner steps alone.
+    "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"). "output" is the
+    reservoir or the average, "second" holds second moments and "table" SAGA's gradients. Gradients of half-precision
+    parameters, and what is made of them, are in float32. `buffers` change by evaluations at x in inner steps alone.
     """
 
-    def __init__(self, optimizer: Optimizer, buffers: Iterable[Tensor] = (), clip_norm: float | None = None) -> None:
-        self.buffers, self._clip_norm = list(buffers), clip_norm
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        buffers: Iterable[Tensor] = (),
+        clip_norm: float | None = None,
+        rule: StepRule = Plain(),  # noqa: B008 (a frozen value)
+    ) -> None:
+        self.buffers, self._clip_norm, self.rule = list(buffers), clip_norm, rule
         self.attach(optimizer)
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -40,7 +49,7 @@ class Point:
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"buffers": self.buffers, "_clip_norm": self._clip_norm}
+        return {"buffers": self.buffers, "_clip_norm": self._clip_norm, "rule": self.rule}
 
     @property
     def _optimizer(self) -> Optimizer:
@@ -75,7 +84,7 @@ class Point:
 
     def outline(self) -> list[Any]:
         """Of every group, its options and the shapes of its parameters: equal where optimizers are made alike."""
-        names = ("lr", "weight_decay", "maximize")
+        names = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
         return [
             [*(float(group[name]) for name in names), *((*p.shape,) for p in group["params"])] for group in self.groups
         ]
@@ -92,7 +101,7 @@ class Point:
         self._vectors.clear()
 
     def vector(self, name: str) -> list[Tensor]:
-        """The tensors of that name, one per parameter, made on first use: means zero, the others equal to x."""
+        """The tensors of that name, one per parameter, made on first use: means and moments zero, points equal to x."""
         if name not in self._vectors:
             self._vectors[name] = [self._held(p, name) for p in self.params]
         return self._vectors[name]
@@ -100,7 +109,9 @@ class Point:
     def _held(self, p: Tensor, name: str) -> Tensor:
         held: dict[str, Tensor] = self._optimizer.state[p]
         if name not in held:
-            held[name] = torch.zeros_like(p, dtype=_wide(p)) if name.startswith("mean") else p.detach().clone()
+            held[name] = (
+                torch.zeros_like(p, dtype=_wide(p)) if name.startswith(("mean", "second")) else p.detach().clone()
+            )
         return held[name]
 
     def table_row(self, block: int, blocks: int) -> list[Tensor]:
@@ -188,22 +199,47 @@ class Point:
             _point(params, own)
             _point(self.buffers, own_buffers)
 
-    def descend(self, v: list[Tensor], step_size: Callable[[float], float]) -> None:
-        """x ← x − ηv, with η = step_size(lr) of each parameter group; v is clipped first where that is asked for."""
+    def added(self, v: list[Tensor], mean: list[Tensor], numbers: StepNumbers) -> list[Tensor]:
+        """What a step adds to v, apart from what v remembers of `mean`; empty where that is v, or not asked for."""
+        memory = numbers.memory
+        if isinstance(self.rule, Plain) or not 0 < memory < 1:
+            return []
+        found = [t / (1 - memory) for t in v]
+        if mean:
+            add(found, mean, -memory / (1 - memory))
+        return found
+
+    def descend(self, v: list[Tensor], added: list[Tensor], numbers: StepNumbers) -> None:
+        """x ← x − η·P(v), v clipped first where that is asked for; x enters the average where there is one."""
         if self._clip_norm is not None:
             length = norm(v).item()
             if length > self._clip_norm:
                 scale(v, self._clip_norm / length)
+        direction = v if isinstance(self.rule, Plain) else self._preconditioned(self.rule, v, added or v, numbers)
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
-                add(params, v[start : start + len(params)], -step_size(float(group["lr"])))
+                eta = numbers.step_size(float(group["lr"]))
+                if group["decoupled_weight_decay"]:
+                    scale(params, 1 - eta * group["decoupled_weight_decay"])
+                add(params, direction[start : start + len(params)], -eta)
             start += len(params)
+        if numbers.average is not None:
+            lerp(self.vector("output"), self.params, numbers.average)
 
-    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
-        """x ← x − η·weight·m, for which no gradient is evaluated."""
-        self.descend([weight * m for m in self.vector("mean")], step_size)
+    def _preconditioned(
+        self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers
+    ) -> list[Tensor]:
+        second = self.vector("second")
+        if numbers.moment == 1:
+            scale(second, 0)
+        correct = correction(numbers.moment, numbers.memory if numbers.from_zero else 0.0, rule.beta2)
+        return precondition(rule, v, added, second, correct)
+
+    def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
+        """x ← x − η·P(weight·m), for which no gradient is evaluated."""
+        self.descend([weight * m for m in self.vector("mean")], [], numbers)
 
     def step_sizes(self, step_size: Callable[[float], float]) -> list[float]:
         """η of every parameter that moves."""

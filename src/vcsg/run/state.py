@@ -50,6 +50,10 @@ class CourseState:
     """Whether the losses since the last good point were found good."""
     watch: Watch = field(default_factory=Watch)
     good_watch: Watch = field(default_factory=Watch)
+    moments: int = 0
+    """Steps since the second moments of an adaptive step began."""
+    averaged: int = 0
+    """Steps whose points are in the average, where the output is one."""
     rollbacks: int = 0
     """Since the last epoch that ended well."""
     pending: float = 0.0

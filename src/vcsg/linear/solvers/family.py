@@ -22,7 +22,7 @@ from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.method import Method
 from vcsg.method.schedules import Facts
 from vcsg.method.weights import Constant, Rule, Tested, is_standard
-from vcsg.run.course import Course, CourseOptions
+from vcsg.run.course import Course, CourseOptions, StepNumbers
 from vcsg.run.sampling import stream
 from vcsg.run.variance import AnchorSum
 
@@ -56,9 +56,9 @@ class LinearPoint:
         """Go back to the last good point."""
         self.x = self.anchor.copy()
 
-    def step_along_mean(self, weight: float, step_size: Callable[[float], float]) -> None:
+    def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
         """x ← prox(x − η·weight·m)."""
-        step, l1 = step_size(self.lr), self.problem.penalty.l1
+        step, l1 = numbers.step_size(self.lr), self.problem.penalty.l1
         self.x -= step * weight * self.mean
         if l1:
             shrink(self.x, step * l1)
@@ -242,6 +242,12 @@ def run(
 
 def check(problem: Problem, method: Method, order: str) -> None:
     """Refuse what the compiled loops cannot run as it stands."""
+    if not method.needs_L or method.drawn == "never" or method.output != "last":
+        raise ValueError(
+            f"{method.name} has the step rule {type(method.step).__name__}, draws anchors {method.drawn!r} and returns "
+            f"the {method.output!r} point; the compiled loops take plain steps from anchors and return the last point: "
+            "use FiniteSumOptimizer"
+        )
     if method.moves == "nested":
         raise ValueError(f"{method.name} has nested anchors, which the compiled loops lack: use FiniteSumOptimizer")
     for rule in (rule.at(1) for rule in method.weights.values()):
