@@ -164,7 +164,7 @@ class Execution:
         return None
 
     def assist(self, stop: StopRequest) -> RunRecord:
-        """On any rank but the first: take part in the run that the first rank begins or continues."""
+        """Take part, on any rank but the first, in the run that the first rank begins or continues."""
         word = ranks.said()
         if word == RESUMED and not self._session.load():
             raise FileNotFoundError(
