@@ -19,7 +19,7 @@ from vcsg.study.plan import Study
 from vcsg.study.progress import Reporter, board
 from vcsg.study.protocols import entries, smoothness_method
 from vcsg.study.records import RunRecord, check_free
-from vcsg.study.runs import Order, Show, execute, existing_run, load_workload
+from vcsg.study.runs import Order, Show, execute, load_workload, run_in
 from vcsg.study.search import SHARE, TRIALS
 from vcsg.study.settings import Settings
 from vcsg.study.summary import Target
@@ -143,7 +143,7 @@ def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | Non
         return None
     if study.L is not None:
         return Smoothness(study.L, "known of the workload")
-    earlier = existing_run(study.folder)
+    earlier = run_in(study.folder)
     if earlier is not None and "L" in earlier.notes:
         return Smoothness(**earlier.notes["L"])
     found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, wish, show)

@@ -24,7 +24,7 @@ class Smoothness:
 
     L: float
     source: str
-    """Where it came from, in words."""
+    """The origin of the value, in words."""
     ifo: int = 0
     """Gradients of single samples that the estimate took, its anchor included."""
     seconds: float = 0.0

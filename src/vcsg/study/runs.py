@@ -143,7 +143,7 @@ class Execution:
 
         Returns the record of a run that is done already.
         """
-        earlier = existing_run(self._order.path)
+        earlier = run_in(self._order.path)
         if earlier is not None:
             check_same(earlier.path / "run.json", identity(earlier), identity(self._record))
             if is_complete(earlier):
@@ -165,7 +165,7 @@ class Execution:
         return None
 
     def assist(self, stop: StopRequest) -> RunRecord:
-        """On any rank but the first: take part in the run that the first rank begins or continues."""
+        """Take part, on any rank but the first, in the run that the first rank begins or continues."""
         word = ranks.said()
         if word == RESUMED and not self._session.load():
             raise FileNotFoundError(
@@ -289,7 +289,7 @@ def identity(record: RunRecord) -> Row:
     return {name: getattr(record.config, name) for name in names} | options | versions
 
 
-def existing_run(path: Path) -> RunRecord | None:
+def run_in(path: Path) -> RunRecord | None:
     """The record of the run in a folder; None where there is none."""
     return load(path)[0] if (path / "run.json").exists() else None
 

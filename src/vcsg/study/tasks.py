@@ -15,7 +15,7 @@ from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, default_step, smoothness_method
 from vcsg.study.records import Row, RunConfig, RunRecord
-from vcsg.study.runs import Order, Show, execute, existing_run, is_complete
+from vcsg.study.runs import Order, Show, execute, is_complete, run_in
 from vcsg.study.search import Choice, choose, loss_of, next_exponent
 from vcsg.training.interrupt import StopRequest
 
@@ -241,5 +241,5 @@ def command(config: RunConfig) -> str:
 
 def kept(path: Path) -> RunRecord | None:
     """The run in a folder, where it is not to be done again."""
-    record = existing_run(path)
+    record = run_in(path)
     return record if record is not None and is_complete(record) else None
