@@ -75,7 +75,7 @@ def fit(folder: str) -> None:
     import torch
 
     import vcsg
-    from vcsg.study.runs import initial_model, load_workload
+    from vcsg.study.running.runs import initial_model, load_workload
 
     workload = load_workload(WORKLOAD, None, "cpu")
     result = vcsg.fit(
@@ -150,7 +150,7 @@ def in_phase(kind: str) -> Install:
 
 
 def in_evaluation(countdown: Countdown) -> None:
-    from vcsg.study import runs
+    from vcsg.study.running import runs
     from vcsg.training import evaluation, fitting
 
     def means(*arguments: Any) -> Any:
@@ -270,7 +270,7 @@ def serve() -> None:
     import torch._dynamo  # an optimizer imports it when it is made
 
     import vcsg.cli  # noqa: F401
-    from vcsg.study.runs import load_workload
+    from vcsg.study.running.runs import load_workload
     from vcsg.workloads import register_workload
 
     torch.set_num_threads(1)

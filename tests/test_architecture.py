@@ -19,7 +19,17 @@ ORDER: dict[str, list[str]] = {
     "training": [],
     "linear": [],
     "workloads": [],
-    "study": [],
+    "study": [
+        "targets", "records", "baselines", "methods", "settings", "budgets", "protocols", "search", "plan", "running",
+        "compare", "reproduce", "view", "report", "outcome",
+    ],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
+    "study.view": ["summary", "words", "style", "curves", "epoch_series", "tables", "findings", "figures"],
+    "study.view.figures": ["axes", "bars", "anchors", "overview"],
+    "study.report": [
+        "markup", "layout", "table", "sections", "findings", "plots", "target_plot", "inside", "results", "searches",
+        "headline", "page",
+    ],
 }  # fmt: skip
 """Of the library and of every folder in it, the modules and folders, innermost first."""
 CORE = {"torch", "numpy", "vcsg"}

@@ -22,8 +22,8 @@ from typer.testing import CliRunner, Result
 
 import vcsg
 from vcsg.cli import app
-from vcsg.study import progress
 from vcsg.study.records import load
+from vcsg.study.running import board as progress
 
 SOURCE = Path(vcsg.__file__).parents[1]
 TINY = ("--budget", "2passes", "--every", "1")
@@ -144,7 +144,7 @@ def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
 
 
 def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vcsg.study import tasks
+    from vcsg.study.running import tasks
 
     def broken(*_: object) -> None:
         raise FloatingPointError("no L to be had")
@@ -159,7 +159,8 @@ def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are drawn is tested elsewhere, and what they need may be missing."""
-    from vcsg.study import figures, report
+    from vcsg.study import report
+    from vcsg.study.view import figures
 
     drawn: list[Path] = []
     monkeypatch.setattr(figures, "draw", lambda runs, out, targets: drawn.append(out) or [out / "one.png"])
@@ -201,7 +202,7 @@ def test_protocols_can_be_repeated_or_listed() -> None:
 
 
 def test_narrow_terminals_get_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vcsg.study import tables
+    from vcsg.study.view import tables
 
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "2", "--target", "grad-norm2=10"]
     wide = call(*words, "--no-report").output

@@ -16,7 +16,7 @@ from records_sample import MNIST, analytic, config, rows, write_run, write_study
 from vcsg.study import report
 from vcsg.study.report.findings import listed, reduces_variance, sentences
 from vcsg.study.report.markup import Markup, tag, text
-from vcsg.study.report.studies import sections
+from vcsg.study.report.sections import sections
 
 HOSTILE = "<script>alert(1)</script>\"' & </pre><b>$title"
 VOID = {"meta", "input", "br", "img", "link"}

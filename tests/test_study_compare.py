@@ -14,16 +14,17 @@ from safetensors.torch import load_file
 from study_sample import PROBLEM, network
 
 import vcsg
-from vcsg.study import methods, plan, runs, tasks
+from vcsg.study import methods, plan
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
-from vcsg.study.estimates import estimate
 from vcsg.study.outcome import read_runs
 from vcsg.study.plan import Study
 from vcsg.study.records import RunRecord, load
+from vcsg.study.running import runs, tasks
+from vcsg.study.running.estimates import estimate
+from vcsg.study.running.workers import Outcome
 from vcsg.study.settings import parse
-from vcsg.study.summary import Target
-from vcsg.study.workers import Outcome
+from vcsg.study.targets import Target
 from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.progress import Silent

@@ -18,7 +18,7 @@ from vcsg.study.compare import parse_seeds
 from vcsg.study.protocols import Entry, default_step, entries, smoothness_method
 from vcsg.study.records import RunConfig, RunRecord
 from vcsg.study.search import best_exponent, choose, next_exponent
-from vcsg.study.settings import Settings
+from vcsg.study.settings import MethodSettings
 
 # --- budgets and seeds
 
@@ -84,7 +84,7 @@ def test_a_file_says_the_same_and_the_command_line_goes_before_it(tmp_path: Path
     path = tmp_path / "options.toml"
     path.write_text('eps = 0.01\nL = 2\n[scsg]\nb = 16\nK = 1.0\n[vcsg]\nsigma = "none"\n')
     made = settings.parse(["eps=0.1", "scsg.b=8"], path)
-    assert made == Settings({"eps": 0.1, "L": 2}, {"scsg": {"b": 8, "K": 1.0}, "vcsg": {"sigma": None}})
+    assert made == MethodSettings({"eps": 0.1, "L": 2}, {"scsg": {"b": 8, "K": 1.0}, "vcsg": {"sigma": None}})
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_who_estimates_the_L_of_whom() -> None:
     paper = entries(["vcsg", "scsg", "svrg"], ["paper"], settings.parse(["vcsg.b_min=4"]))
     assert {smoothness_method(e, paper)[0] for e in paper} == {"vcsg"}  # type: ignore[index]
     assert {smoothness_method(e, paper)[1]["b_min"] for e in paper} == {4}  # type: ignore[index]
-    default = entries(["vcsg", "sgd-momentum", "adamw"], ["default"], Settings())
+    default = entries(["vcsg", "sgd-momentum", "adamw"], ["default"], MethodSettings())
     assert [smoothness_method(e, default) for e in default] == [None, ("sgd", {"b": 64}), None]
-    tuned = entries(["scsg", "sgd-momentum", "adamw"], ["tuned"], Settings())
+    tuned = entries(["scsg", "sgd-momentum", "adamw"], ["tuned"], MethodSettings())
     assert [smoothness_method(e, tuned) for e in tuned] == [("scsg", {"b": 16}), ("sgd", {"b": 64}), None]
-    given = entries(["vcsg", "scsg"], ["paper"], Settings({"L": 2.0}))
+    given = entries(["vcsg", "scsg"], ["paper"], MethodSettings({"L": 2.0}))
     assert [smoothness_method(e, given) for e in given] == [None, None]
 
 

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from vcsg.study.records import RunConfig, RunRecord
-from vcsg.study.summary import Spread, Target
-from vcsg.study.tables import count, duration, remarks, spread, tables
-from vcsg.study.verdict import verdict
+from vcsg.study.targets import Target
+from vcsg.study.view.findings import verdict
+from vcsg.study.view.summary import Spread
+from vcsg.study.view.tables import count, duration, remarks, spread, tables
 
 
 def run(method: str, error: float | None, seconds: float = 1.0, **changes: Any) -> RunRecord:

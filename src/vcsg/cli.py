@@ -15,14 +15,15 @@ import typer
 from vcsg import workloads
 from vcsg.study import compare as comparison
 from vcsg.study import methods as known_methods
-from vcsg.study import outcome, ranks, reproduce, settings
+from vcsg.study import outcome, reproduce, settings
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import LABELS
 from vcsg.study.plan import Study
+from vcsg.study.running import torchrun
+from vcsg.study.running.workers import Outcome
 from vcsg.study.search import SHARE, TRIALS
-from vcsg.study.summary import Target
-from vcsg.study.tables import console
-from vcsg.study.workers import Outcome
+from vcsg.study.targets import Target
+from vcsg.study.view.tables import console
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.saving import SECONDS
 from vcsg.version import __version__
@@ -89,7 +90,7 @@ def run(
 ) -> None:
     """Run one method on one workload; under torchrun, on several ranks."""
     interrupt = Interrupt()
-    with errors(interrupt), ranks.joined(device) as rank:
+    with errors(interrupt), torchrun.joined(device) as rank:
         study = comparison.make_study(
             workload,
             out,
@@ -141,7 +142,7 @@ def compare(
     """Run several methods with several seeds, and compare what they need and where they end."""
     interrupt = Interrupt()
     with errors(interrupt):
-        ranks.check_alone("vcsg compare")
+        torchrun.check_alone("vcsg compare")
         study = comparison.make_study(
             workload,
             out,
@@ -186,7 +187,7 @@ def reproduce_paper(
     """Run the paper's experiments, in its own setting and with tuned step sizes."""
     interrupt = Interrupt()
     with errors(interrupt):
-        ranks.check_alone("vcsg reproduce")
+        torchrun.check_alone("vcsg reproduce")
         there, missing = reproduce.available(_words(data_set or []), data_dir)
         for name in missing:
             print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)

@@ -12,20 +12,24 @@ import torch
 from rich.console import Console
 
 from vcsg.files import locked
-from vcsg.study import plan, ranks, tasks
+from vcsg.study import methods as known_methods
+from vcsg.study import plan
 from vcsg.study.budgets import Budget
-from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
-from vcsg.study.progress import Reporter, board
 from vcsg.study.protocols import entries, smoothness_method
-from vcsg.study.records import RunRecord, check_free
-from vcsg.study.runs import Order, Show, execute, load_workload, there
+from vcsg.study.records import RunRecord
+from vcsg.study.running import tasks, torchrun
+from vcsg.study.running.board import Reporter, board
+from vcsg.study.running.estimates import Smoothness, estimate
+from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, there
+from vcsg.study.running.workers import Outcome, perform
+from vcsg.study.running.writing import check_free
 from vcsg.study.search import SHARE, TRIALS
-from vcsg.study.settings import Settings
-from vcsg.study.summary import Target
-from vcsg.study.workers import Outcome, perform
+from vcsg.study.settings import MethodSettings
+from vcsg.study.targets import Target
 from vcsg.training.interrupt import Interrupt, Wish
 from vcsg.training.saving import SECONDS, check_seconds
+from vcsg.workloads import Workload
 
 
 def make_study(
@@ -36,7 +40,7 @@ def make_study(
     budget: Budget,
     protocols: Sequence[str] = ("default",),
     seeds: Iterable[int] = (0,),
-    settings: Settings | None = None,
+    settings: MethodSettings | None = None,
     targets: Iterable[Target] = (),
     every: float | None = None,
     trials: int = TRIALS,
@@ -71,7 +75,7 @@ def make_study(
     """
     _check_numbers(every, share, trials, threads, jobs)
     check_seconds(checkpoint_seconds)
-    found = entries(methods, protocols, settings or Settings())
+    found = entries(methods, protocols, settings or MethodSettings())
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
     seeds = tuple(dict.fromkeys(seeds))
@@ -96,8 +100,20 @@ def make_study(
         jobs=jobs,
         checkpoint_seconds=checkpoint_seconds,
     )
-    plan.check(study, loaded)
+    check_options(study, loaded)
     return study
+
+
+def check_options(study: Study, workload: Workload) -> None:
+    """Make every optimizer once, so that what it has against its options is said before anything runs."""
+    for entry in study.entries:
+        options = dict(entry.options)
+        if not {"lr", "L"} & set(options) and "L" in known_methods.parameters(entry.method):
+            options["L"] = 1.0
+        try:
+            known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
 
 
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
@@ -118,7 +134,7 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
     With `resume`, one that is in the folder already goes on; it is returned as it is where it is done.
     """
     (entry,), (seed,) = study.entries, study.seeds
-    if not resume and ranks.rank() == 0:
+    if not resume and torchrun.rank() == 0:
         check_free(study.folder)
     if (study.folder / "study.json").exists():
         raise FileExistsError(f"{study.folder} holds a study: give another folder for the run")

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from vcsg.study import plan
 from vcsg.study.records import RunRecord, load
-from vcsg.study.summary import Target
-from vcsg.study.tables import remarks, tables
-from vcsg.study.verdict import verdict
+from vcsg.study.targets import Target
+from vcsg.study.view.findings import verdict
+from vcsg.study.view.tables import remarks, tables
 
 
 def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
@@ -82,7 +82,7 @@ def _print_table(console: Console, table: Table) -> None:
 
 def draw_figures(place: Path, folders: Sequence[Path], targets: Mapping[str, list[Target]]) -> list[Path]:
     """Of the runs in the folders, into "figures" below `place`. (Needs matplotlib.)"""
-    from vcsg.study import figures
+    from vcsg.study.view import figures
 
     return figures.draw(read_runs(folders), place / "figures", targets)
 

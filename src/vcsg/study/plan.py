@@ -17,16 +17,13 @@ from typing import Any
 import torch
 
 from vcsg.files import write_text
-from vcsg.study import methods
 from vcsg.study.budgets import Budget
 from vcsg.study.protocols import PROTOCOLS, Entry
 from vcsg.study.records import FORMAT, Row
-from vcsg.study.runs import initial_model
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
-from vcsg.study.summary import Target
+from vcsg.study.targets import Target
 from vcsg.training.saving import SECONDS
 from vcsg.version import __version__
-from vcsg.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -100,18 +97,6 @@ class Study:
             "jobs": self.jobs,
             "identity": self.identity(),
         }
-
-
-def check(study: Study, workload: Workload) -> None:
-    """Make every optimizer once, so that what it has against its options is said before anything runs."""
-    for entry in study.entries:
-        options = dict(entry.options)
-        if not {"lr", "L"} & set(options) and "L" in methods.parameters(entry.method):
-            options["L"] = 1.0
-        try:
-            methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
 
 
 def check_place(study: Study) -> None:

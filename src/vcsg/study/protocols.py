@@ -16,7 +16,7 @@ from vcsg.names import nearest
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES, momentum_step
 from vcsg.study.methods import Options
-from vcsg.study.settings import Settings
+from vcsg.study.settings import MethodSettings
 
 PROTOCOLS = ("default", "paper", "tuned")
 PAPER = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
@@ -60,7 +60,7 @@ class Entry:
         return f"{self.protocol}/{self.method}"
 
 
-def entries(names: Iterable[str], protocols: Iterable[str], settings: Settings) -> tuple[Entry, ...]:
+def entries(names: Iterable[str], protocols: Iterable[str], settings: MethodSettings) -> tuple[Entry, ...]:
     """The methods under every protocol, or under their own where one is prefixed: "tuned:sgd-momentum"."""
     protocols = list(protocols)
     pairs = [pair for name in names for pair in _pairs(name, protocols)]
@@ -88,7 +88,7 @@ def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
     return [(protocol, PAPER.get(method, method) if protocol == "paper" else method) for protocol in own]
 
 
-def _entry(protocol: str, method: str, settings: Settings) -> Entry:
+def _entry(protocol: str, method: str, settings: MethodSettings) -> Entry:
     given = settings.of(method)
     if protocol == "tuned" and {"lr", "L"} & set(given):
         raise ValueError(f"the protocol tuned chooses the step size: leave lr and L of {method} out, or use default")

@@ -13,16 +13,11 @@ figures and report are made from these folders alone, wherever they were written
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from vcsg.files import append, synced_size, write_text
-from vcsg.run.state import Record
-from vcsg.training.checkpoints import Damaged
 
 FORMAT = 1
 """Of the folders; a reader refuses what is newer than itself."""
@@ -97,85 +92,6 @@ class RunRecord:
         return next((row for row in self.evaluations if row.get(metric) is not None and row[metric] <= target), None)
 
 
-class RunWriter:
-    """Writes the folder of one run. What cannot be written is an OSError that names the file."""
-
-    def __init__(self, path: str | os.PathLike[str], record: RunRecord) -> None:
-        self._path, self._record = Path(path), record
-
-    def begin(self, resumed: bool = False) -> None:
-        """The run begins, with nothing in the folder that an earlier one left; or goes on, with what it left."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        if not resumed:
-            for name in (EVALUATIONS, EPOCHS, WEIGHTS):
-                (self._path / name).unlink(missing_ok=True)
-        self._head()
-
-    def evaluation(self, row: Row) -> None:
-        self._append(EVALUATIONS, row)
-
-    def epoch(self, record: Record) -> None:
-        self._append(EPOCHS, epoch_row(record))
-
-    def close(self, status: str, message: str = "", **notes: Any) -> None:
-        self._record.status, self._record.message = status, message
-        self._record.notes |= notes
-        self._head()
-
-    def state_dict(self) -> dict[str, Any]:
-        """How long the files are, once they are on disk."""
-        return {name: synced_size(self._path / name) for name in (EVALUATIONS, EPOCHS)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Cut off what came after: it will come again."""
-        for name, size in state_dict.items():
-            if (there := synced_size(self._path / name)) < size:
-                raise Damaged(f"{self._path / name} has {there:,} bytes, where a checkpoint counts on {size:,}")
-        for name, size in state_dict.items():
-            if (self._path / name).exists():
-                os.truncate(self._path / name, size)
-
-    def _append(self, name: str, row: Row) -> None:
-        append(self._path / name, (json.dumps(_plain(row), allow_nan=False) + "\n").encode())
-
-    def _head(self) -> None:
-        record = self._record
-        head = {
-            "format": FORMAT,
-            "config": asdict(record.config),
-            "environment": record.environment,
-            "started": record.started,
-            "status": record.status,
-            "message": record.message,
-            "notes": record.notes,
-        }
-        write_text(self._path / "run.json", json.dumps(_plain(head), indent=1, allow_nan=False) + "\n")
-
-
-def check_free(path: Path) -> None:
-    """A folder has room for one run."""
-    if (path / "run.json").exists():
-        raise FileExistsError(
-            f"{path} holds a run already: give another folder, or --resume to go on with one that was broken off"
-        )
-
-
-def epoch_row(record: Record) -> Row:
-    """A `vcsg.Record` as a line: its fields but the anchor, and what the anchor measured."""
-    row: Row = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "anchor"}
-    anchor = record.anchor
-    row |= {"anchor_size": None, "loss": None, "variance": None, "gradient_norm2": None, "gradient_bound": None}
-    if anchor is not None:
-        row |= {
-            "anchor_size": anchor.B,
-            "loss": anchor.loss,
-            "variance": anchor.variance,
-            "gradient_norm2": anchor.gradient_norm2,
-            "gradient_bound": anchor.gradient_bound(),
-        }
-    return row
-
-
 def load(*folders: str | os.PathLike[str]) -> list[RunRecord]:
     """Every run in or below the folders, in the order of their paths."""
     paths = {path.resolve(): path for folder in folders for path in _heads(Path(folder))}
@@ -219,14 +135,3 @@ def _rows(path: Path) -> Iterator[Row]:
             yield json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: {line[:60]!r} is not a record ({error})") from error
-
-
-def _plain(value: Any) -> Any:
-    """The same with None for every number that is not finite, which JSON has no word for."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value

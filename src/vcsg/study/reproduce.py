@@ -9,7 +9,7 @@ from vcsg import workloads
 from vcsg.names import nearest
 from vcsg.study.compare import make_study
 from vcsg.study.plan import Study
-from vcsg.study.summary import Target
+from vcsg.study.targets import Target
 from vcsg.workloads.claims import CLAIMS
 
 PAIRINGS = {

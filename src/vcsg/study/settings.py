@@ -17,7 +17,7 @@ WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
-class Settings:
+class MethodSettings:
     """Options for every method that has them, and those for one."""
 
     common: Options = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Settings:
             methods.check_options(method, self.of(method))
 
 
-def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None) -> Settings:
+def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None) -> MethodSettings:
     """Of a file and the command line, which goes before it.
 
     In the file, `eps = 0.01` is for every method that has it, and a table `[scsg]` for one of them.
     """
-    made = Settings() if config is None else _read(Path(config))
+    made = MethodSettings() if config is None else _read(Path(config))
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -59,14 +59,14 @@ def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None)
     return made
 
 
-def _read(path: Path) -> Settings:
+def _read(path: Path) -> MethodSettings:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"--config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config {path} is not TOML: {error}") from error
-    made = Settings()
+    made = MethodSettings()
     for key, value in found.items():
         if isinstance(value, dict):
             made.own[key] = {name: _plain(path, name, item) for name, item in value.items()}

@@ -23,7 +23,7 @@ def write(folders: Sequence[Path], path: Path) -> Path:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("the report needs plotly: pip install 'vcsg[study]'") from error
     from vcsg.study.report.page import Page
-    from vcsg.study.report.studies import sections
+    from vcsg.study.report.sections import sections
 
     folders = [Path(folder) for folder in folders]
     found = sections(folders)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 
 from vcsg.method import methods
-from vcsg.study.figures.curves import error_metric
-from vcsg.study.figures.words import amount, measured, metric_name, short, target_text
-from vcsg.study.report.studies import Section
-from vcsg.study.summary import PAPERS, Line, Spread, Target
+from vcsg.study.report.sections import Section
+from vcsg.study.targets import Target
+from vcsg.study.view.curves import error_metric
+from vcsg.study.view.summary import PAPERS, Line, Spread
+from vcsg.study.view.words import amount, measured, metric_name, short, target_text
 
 PROTOCOLS = {"paper": "as the paper sets it", "tuned": "step size tuned", "default": "with its defaults"}
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.study.figures.curves import Array
-from vcsg.study.figures.style import BLACK
-from vcsg.study.figures.words import AXES
+from vcsg.study.view.curves import Array
+from vcsg.study.view.style import BLACK
+from vcsg.study.view.words import AXES
 
 Plot = dict[str, Any]
 GREY = "#808080"

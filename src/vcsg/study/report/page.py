@@ -9,20 +9,20 @@ from itertools import count
 from pathlib import Path
 from string import Template
 
-from vcsg.study.figures.curves import curves, error_metric, has_path
-from vcsg.study.figures.epochs import anchored_runs
-from vcsg.study.figures.style import looks
-from vcsg.study.figures.words import metric_name, seeds_text, target_text
 from vcsg.study.records import RunRecord
-from vcsg.study.report import search, tables
-from vcsg.study.report.bars import to_target
-from vcsg.study.report.claims import claims
+from vcsg.study.report import results, searches
 from vcsg.study.report.findings import sentences
+from vcsg.study.report.headline import claims
 from vcsg.study.report.inside import inside
 from vcsg.study.report.layout import Plot, same_y
 from vcsg.study.report.markup import Child, Markup, tag, text
 from vcsg.study.report.plots import progress
-from vcsg.study.report.studies import Section
+from vcsg.study.report.sections import Section
+from vcsg.study.report.target_plot import to_target
+from vcsg.study.view.curves import curves, error_metric, has_path
+from vcsg.study.view.epoch_series import anchored_runs
+from vcsg.study.view.style import looks
+from vcsg.study.view.words import metric_name, seeds_text, target_text
 
 CONFIG = {
     "displaylogo": False,
@@ -72,7 +72,7 @@ class Page:
             yield tag("section", tag("h2", section.workload), list(content), id=f"workload-{place}")
         runs = [run for section in self._sections for run in (*section.runs, *section.search)]
         if runs:
-            yield tag("section", tag("h2", "Where it ran"), tables.environments(runs), id="environment")
+            yield tag("section", tag("h2", "Where it ran"), results.environments(runs), id="environment")
 
     def _findings(self) -> Iterator[Child]:
         for place, section in enumerate(self._sections, 1):
@@ -86,7 +86,7 @@ class Page:
         yield self._commands(section)
 
     def _workload(self, section: Section) -> Iterator[Child]:
-        yield tables.summary(section)
+        yield results.summary(section)
         if section.targets:
             yield tag("p", TABLE_NOTE, class_="note")
         yield from self._progress(section)
@@ -94,14 +94,14 @@ class Page:
         yield from self._inside(section)
         if section.search:
             yield tag("h3", "The search for step sizes")
-            yield tag("p", search.cost(section.search))
-            yield search.chosen(section)
-            yield tag("details", tag("summary", "All trials"), search.trials(section))
+            yield tag("p", searches.cost(section.search))
+            yield searches.chosen(section)
+            yield tag("details", tag("summary", "All trials"), searches.trials(section))
         yield tag("h3", "Settings")
-        yield tables.settings(section)
+        yield results.settings(section)
         yield _notes(section)
         yield _single_commands(section)
-        broken = tables.unfinished(section.runs)
+        broken = results.unfinished(section.runs)
         if broken:
             yield tag("h3", "Runs that did not finish")
             yield broken
@@ -194,7 +194,7 @@ def _title(run: RunRecord) -> str:
 def _remarks(run: RunRecord) -> Iterator[str]:
     for name, note in run.notes.items():
         if isinstance(note, dict):
-            note = tables.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
+            note = results.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
         if name not in ("traceback", "stopped", "diverged") and note:
             yield str(note) if name == "L" else f"{name}: {note}"
 

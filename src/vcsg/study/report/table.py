@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vcsg.study.figures.words import SPACE, amount
 from vcsg.study.report.markup import Child, Markup, tag
-from vcsg.study.summary import Spread
+from vcsg.study.view.summary import Spread
+from vcsg.study.view.words import SPACE, amount
 
 
 @dataclass(frozen=True)

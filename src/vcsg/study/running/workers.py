@@ -14,8 +14,8 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event as Flag
 
 from vcsg.study.plan import Study
-from vcsg.study.progress import Board, Event, Reporter
-from vcsg.study.tasks import Task
+from vcsg.study.running.board import Board, Event, Reporter
+from vcsg.study.running.tasks import StudyTask
 from vcsg.training.interrupt import UNTOUCHED, Interrupt
 
 INTERVAL = 0.2
@@ -31,7 +31,7 @@ class Outcome:
     """By the name of the task, why it could not be done. A run that diverged has done so, and tells in its record."""
 
 
-def perform(study: Study, tasks: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
+def perform(study: Study, tasks: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
     """Do what is not done yet. Ctrl-C ends runs after the step in hand, a second one ends them at once."""
     todo = [task for task in tasks if not task.done(study)]
     if study.jobs == 1 or len(todo) < 2:
@@ -39,7 +39,7 @@ def perform(study: Study, tasks: list[Task], board: Board, interrupt: Interrupt)
     return _side_by_side(study, todo, board, interrupt)
 
 
-def _one_by_one(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
+def _one_by_one(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
     show = partial(Reporter, partial(board.tell, 0))
     for task in todo:
@@ -58,7 +58,7 @@ def _one_by_one(study: Study, todo: list[Task], board: Board, interrupt: Interru
     return outcome
 
 
-def blocked(task: Task, outcome: Outcome) -> bool:
+def blocked(task: StudyTask, outcome: Outcome) -> bool:
     """Whether what the task needs could not be done, which then holds for it too."""
     for need in task.needs:
         if need in outcome.failures:
@@ -81,12 +81,12 @@ class Finished:
 @dataclass
 class Worker:
     process: SpawnProcess
-    connection: Connection[Task | None, Event | Finished]
-    task: Task | None = None
+    connection: Connection[StudyTask | None, Event | Finished]
+    task: StudyTask | None = None
 
 
 @dataclass(frozen=True)
-class Told:
+class StopFlag:
     """The wish to stop, from another process."""
 
     flag: Flag
@@ -96,7 +96,7 @@ class Told:
         return self.flag.is_set()
 
 
-def serve(study: Study, connection: Connection[Event | Finished, Task | None], flag: Flag) -> None:
+def serve(study: Study, connection: Connection[Event | Finished, StudyTask | None], flag: Flag) -> None:
     """The life of a worker. Ctrl-C and SIGTERM may reach it as well, but are for the main process to handle."""
     for number in UNTOUCHED:
         signal.signal(number, signal.SIG_IGN)
@@ -104,7 +104,7 @@ def serve(study: Study, connection: Connection[Event | Finished, Task | None], f
     try:
         while (task := connection.recv()) is not None:
             try:
-                task.perform(study, Told(flag), show)
+                task.perform(study, StopFlag(flag), show)
                 connection.send(Finished())
             except KeyboardInterrupt:
                 connection.send(Finished(interrupted=True))
@@ -114,7 +114,7 @@ def serve(study: Study, connection: Connection[Event | Finished, Task | None], f
         return  # the main process is gone
 
 
-def _side_by_side(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
+def _side_by_side(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
     with _workers(study, min(study.jobs, len(todo))) as (workers, flag):
         waiting = list(todo)
@@ -138,7 +138,7 @@ def _side_by_side(study: Study, todo: list[Task], board: Board, interrupt: Inter
             return outcome
 
 
-def _assign(workers: list[Worker], waiting: list[Task], outcome: Outcome) -> None:
+def _assign(workers: list[Worker], waiting: list[StudyTask], outcome: Outcome) -> None:
     """Give every idle worker the first task whose needs are met."""
     for worker in workers:
         if worker.task is not None or not worker.process.is_alive():

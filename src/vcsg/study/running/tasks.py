@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Protocol
 
 from vcsg.study.budgets import Budget
-from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, default_step, smoothness_method
 from vcsg.study.records import Row, RunConfig, RunRecord
-from vcsg.study.runs import Order, Show, done, execute, there
+from vcsg.study.running.estimates import Smoothness, estimate
+from vcsg.study.running.runs import Order, Show, done, execute, there
 from vcsg.study.search import Choice, choose, loss_of, next_exponent
 from vcsg.training.interrupt import Wish
 
 
-class Task(Protocol):
+class StudyTask(Protocol):
     @property
     def name(self) -> str:
         """Its path below the study's folder."""
@@ -170,11 +170,11 @@ def execute_order(order: Order, wish: Wish, show: Show) -> RunRecord:
     return record
 
 
-def plan(study: Study) -> list[Task]:
+def plan(study: Study) -> list[StudyTask]:
     """All work of a study; what a task needs comes before it. Seed by seed, so that what is there is comparable."""
-    estimates: dict[str, Task] = {}
-    searches: list[Task] = []
-    runs: list[Task] = []
+    estimates: dict[str, StudyTask] = {}
+    searches: list[StudyTask] = []
+    runs: list[StudyTask] = []
     for seed in study.seeds:
         for entry in study.entries:
             # A search is made with the first seed, and holds for all.

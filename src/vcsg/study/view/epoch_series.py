@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcsg.study.figures.curves import POINTS, Array, thin
 from vcsg.study.records import Row, RunRecord
-from vcsg.study.summary import groups
+from vcsg.study.view.curves import POINTS, Array, thin
+from vcsg.study.view.summary import groups
 
 
 @dataclass(frozen=True)
-class Epochs:
+class EpochSeries:
     """What the anchors measured and the epochs made of it; of many epochs, some."""
 
     passes: Array
@@ -64,12 +64,12 @@ def _anchored(runs: list[RunRecord]) -> list[RunRecord]:
     return sorted(kept, key=lambda run: (run.status != "finished", run.config.seed))
 
 
-def epochs_of(run: RunRecord, points: int = POINTS) -> Epochs:
+def epochs_of(run: RunRecord, points: int = POINTS) -> EpochSeries:
     """Those with an anchor; where there are more than `points`, so many of them, evenly chosen."""
     rows = [row for row in run.epochs if row["anchor_size"] is not None]
     kept = [rows[int(k)] for k in thin(np.arange(len(rows), dtype=float), points)]
     has_eps = bool(kept) and all(row["eps"] is not None for row in kept)
-    return Epochs(
+    return EpochSeries(
         passes=_column(kept, "passes"),
         B=_column(kept, "B"),
         b=_column(kept, "b"),

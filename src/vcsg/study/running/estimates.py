@@ -11,7 +11,7 @@ import torch
 from vcsg.files import write_text
 from vcsg.study import methods
 from vcsg.study.methods import Options
-from vcsg.study.runs import Show, initial_model, load_workload, threads
+from vcsg.study.running.runs import Show, initial_model, load_workload, threads
 from vcsg.training.clock import Clock
 from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Wish

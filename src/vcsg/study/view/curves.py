@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vcsg.study.figures.style import place_of
-from vcsg.study.figures.words import SCALES
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Target, groups
+from vcsg.study.targets import Target
+from vcsg.study.view.style import place_of
+from vcsg.study.view.summary import groups
+from vcsg.study.view.words import SCALES
 
 Array = NDArray[np.float64]
 SLOW = 6.0

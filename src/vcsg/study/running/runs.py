@@ -23,10 +23,12 @@ from vcsg import workloads
 from vcsg.files import locked, replacing, sweep
 from vcsg.run.sampling import seeded
 from vcsg.run.state import Diverged, Record
-from vcsg.study import methods, ranks
+from vcsg.study import methods
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
-from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, check_free, load
+from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, load
+from vcsg.study.running import torchrun
+from vcsg.study.running.writing import RunWriter, check_free
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
 from vcsg.training.clock import Clock
@@ -98,15 +100,15 @@ def execute(order: Order, wish: Wish, show: Show) -> RunRecord:
     refused, and left as it is.
     """
     config = order.config
-    if config.method in BASELINES and ranks.count() > 1:
+    if config.method in BASELINES and torchrun.count() > 1:
         raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
-    with threads(config.threads), locked(order.path) if ranks.rank() == 0 else nullcontext():
-        if not order.resume and ranks.rank() == 0:
+    with threads(config.threads), locked(order.path) if torchrun.rank() == 0 else nullcontext():
+        if not order.resume and torchrun.rank() == 0:
             check_free(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
-        if ranks.rank() == 0:
+        if torchrun.rank() == 0:
             return execution.take_up() or execution.perform(wish, show)
         return execution.assist(wish)
 
@@ -130,7 +132,7 @@ class Execution:
             self._optimizer,
             evaluation.objective,
             train,
-            evaluation if ranks.rank() == 0 else _leave_out,
+            evaluation if torchrun.rank() == 0 else _leave_out,
             self._limits,
             every=config.every,
             early=EARLY if config.role == "run" else 0,
@@ -139,7 +141,7 @@ class Execution:
         )
         self._checkpoints = Checkpoints(order.path, identity(self._record))
         parts: dict[str, Part] = {"model": self._model, "loop": self._loop, "generators": Generators()}
-        if ranks.rank() == 0:
+        if torchrun.rank() == 0:
             parts = {"records": self._writer, "warnings": self._warnings, **parts}
         self._saver = Saver(self._checkpoints, parts, order.checkpoint_seconds)
 
@@ -156,7 +158,7 @@ class Execution:
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
-                ranks.said(DONE)
+                torchrun.said(DONE)
                 return earlier
         sweep(self._order.path)
         resumed = self._saver.load()
@@ -166,16 +168,16 @@ class Execution:
             message = "%s holds a run that was broken off before a checkpoint that is sound: it begins anew"
             checkpoint_logger.warning(message, self._order.path)
         self._writer.begin(resumed)
-        ranks.said(RESUMED if resumed else BEGUN)
+        torchrun.said(RESUMED if resumed else BEGUN)
         return None
 
     def assist(self, wish: Wish) -> RunRecord:
         """On another rank than the first: take part in the run that it begins or takes up."""
-        word = ranks.said()
+        word = torchrun.said()
         if word == RESUMED and not self._saver.load():
             raise FileNotFoundError(
-                f"rank {ranks.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder that "
-                "all ranks share"
+                f"rank {torchrun.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder "
+                "that all ranks share"
             )
         if word != DONE:
             with mode(self._model, True):
@@ -215,7 +217,7 @@ class Execution:
         return self._engine.notes if self._order.config.device.startswith("cuda") else {}
 
     def _tell(self, record: Record) -> None:
-        if ranks.rank():
+        if torchrun.rank():
             return
         with self._clock.paused():
             self._writer.epoch(record)
@@ -277,7 +279,7 @@ def environment(device: str) -> Row:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
-        "ranks": ranks.count(),
+        "ranks": torchrun.count(),
     }
 
 

@@ -6,8 +6,9 @@ import math
 
 from vcsg.study.methods import anchored, names
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Target, summarise
-from vcsg.study.tables import duration
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, summarise
+from vcsg.study.view.tables import duration
 
 
 def verdict(runs: list[RunRecord], targets: list[Target]) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from vcsg.study.figures.style import place_of
-from vcsg.study.figures.words import SPACE, amount, measured
 from vcsg.study.records import RunRecord
 from vcsg.study.report.markup import Markup
-from vcsg.study.report.studies import Section
+from vcsg.study.report.sections import Section
 from vcsg.study.report.table import Cell, number, spent, table, words
+from vcsg.study.view.style import place_of
+from vcsg.study.view.words import SPACE, amount, measured
 
 UNITS = ("passes", "ifo", "seconds")
 

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from vcsg.study.methods import anchored
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Spread, Target, summarise
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, Spread, summarise
 
 WIDTH = 132
 """Columns of text where there is no terminal to ask."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vcsg.study.figures.words import AXES, bar_end, bar_text
 from vcsg.study.report.layout import GREY, Plot, base, digits, plain, x_axis
 from vcsg.study.report.plots import Looks
-from vcsg.study.summary import UNITS, Line
+from vcsg.study.view.summary import UNITS, Line
+from vcsg.study.view.words import AXES, bar_end, bar_text
 
 ROOM = 1.75
 """For the text at the end of a bar: the axis is so many times as long as the longest."""

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vcsg.study.figures.axes import (
+from vcsg.study.records import RunRecord
+from vcsg.study.targets import Target
+from vcsg.study.view.curves import Curve, curves, error_metric, needs_log
+from vcsg.study.view.figures.axes import (
     ONE_COLUMN,
     TWO_COLUMNS,
     across,
@@ -20,12 +23,9 @@ from vcsg.study.figures.axes import (
     plain,
     upwards,
 )
-from vcsg.study.figures.bars import time_per_pass
-from vcsg.study.figures.curves import Curve, curves, error_metric, needs_log
-from vcsg.study.figures.style import Look, looks
-from vcsg.study.figures.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
-from vcsg.study.records import RunRecord
-from vcsg.study.summary import Target
+from vcsg.study.view.figures.bars import time_per_pass
+from vcsg.study.view.style import Look, looks
+from vcsg.study.view.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
 
 Targets = Mapping[str, Sequence[Target]]
 """By workload."""

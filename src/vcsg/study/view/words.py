@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Target, groups
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, groups
 
 AXES = {
     "passes": "passes (n gradients each)",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vcsg.study.figures.words import amount, target_text
 from vcsg.study.report.markup import Markup, tag, text
-from vcsg.study.report.studies import Section
+from vcsg.study.report.sections import Section
 from vcsg.study.report.table import Cell, number, spread_cell, table, words
-from vcsg.study.summary import ClaimRow, Speedup, Target, claim_rows
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import ClaimRow, Speedup, claim_rows
+from vcsg.study.view.words import amount, target_text
 
 NOTE = (
     "Speed-ups are ratios of medians over seeds. ≥: only VCSG reached the target, so the other would need at least "

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcsg.study.records import FORMAT, Row, RunRecord, load
-from vcsg.study.summary import METRICS, Claim, Line, Target, summarise
+from vcsg.study.targets import METRICS, Target
+from vcsg.study.view.summary import Claim, Line, summarise
 
 
 @dataclass
