@@ -24,11 +24,10 @@ ORDER: dict[str, list[str]] = {
         "compare", "reproduce", "view", "report", "outcome",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
-    "study.view": ["summary", "words", "style", "curves", "epoch_series", "tables", "findings", "figures"],
+    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [
-        "markup", "layout", "table", "sections", "findings", "plots", "target_plot", "inside", "results", "searches",
-        "headline", "page",
+        "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",
     ],
 }  # fmt: skip
 """Of the library and of every folder in it, the modules and folders, innermost first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
@@ -117,8 +118,8 @@ def test_compare_from_end_to_end() -> None:
     assert "tiny/lenet-300-100 (n = 60), seeds 0, 1" in out
     for label in ("VCSG, b_min=4", "SGD, b=8", "SGD, momentum 0.9, b=64"):
         assert re.search(rf"^ {label} +(default|tuned) +(2 of 2 seeds|1 of 2 seeds|not reached) ", out, re.MULTILINE)
-    assert "Lowest test error: " in out
-    assert "2 runs at once shared the machine" in out
+    assert "Lowest test error at the end: " in out
+    assert "2 runs at a time shared the machine" in out
     assert "tuned: step sizes by 3 short runs for each method" in out
     study = json.loads(Path("out/study.json").read_text())
     assert study["command"] == shlex.join(["vcsg", *words])
@@ -140,7 +141,7 @@ def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
     assert done.exit_code == 1
     assert "vcsg: runs/default/sgd-momentum/seed-0: diverged: the loss is" in done.stderr
     assert "SGD, momentum 0.9 (1 failed)" in done.stdout
-    assert "Lowest ‖∇f‖²: " in done.stdout
+    assert "Lowest ‖∇f‖² at the end: " in done.stdout
 
 
 def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +165,7 @@ def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.Monk
 
     drawn: list[Path] = []
     monkeypatch.setattr(figures, "draw", lambda runs, out, targets: drawn.append(out) or [out / "one.png"])
-    monkeypatch.setattr(report, "write", lambda folders, path: drawn.append(path) or path)
+    monkeypatch.setattr(report, "write", lambda found, folders, path: drawn.append(path) or path)
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "1", "--target", "train-loss=0.1"]
     done = call(*words)
     assert drawn == [Path("study-output/figures"), Path("study-output/report.html")]
@@ -185,6 +186,48 @@ def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.Monk
     done = call("report", "study-output")
     assert done.exit_code == 1
     assert "vcsg: it needs something" in done.stderr
+
+
+def _count_parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A list that grows by the path of every record that is read."""
+    from vcsg.study import records
+
+    parsed: list[Path] = []
+    read = records._read
+    monkeypatch.setattr(records, "_read", lambda head: parsed.append(head) or read(head))
+    return parsed
+
+
+@pytest.mark.parametrize("methods", ["vcsg,sgd,tuned:svrg,tuned:sgd", "gd,sgd"])
+def test_terminal_and_report_say_the_same(methods: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the page finds stands in the terminal too, and every record is read once for both."""
+    pytest.importorskip("plotly")
+    from vcsg.study.view import figures
+
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
+    words = ["compare", network(Path.cwd()), "--methods", methods, *TINY, "--seeds", "2", "--trials", "3"]
+    words += ["--set", "b=8", "--target", "test-error=0.6"]
+    assert call(*words, "--no-report").exit_code == 0
+    parsed = _count_parses(monkeypatch)
+    done = call("report", "study-output")
+    assert sorted(parsed) == sorted(Path("study-output").rglob("run.json"))
+    page = Path("study-output/report.html").read_text(encoding="utf-8")
+    section = page[page.index('id="findings"') :]
+    shown = html.unescape(re.sub(r"<[^>]+>", "", section[section.index(">") + 1 : section.index("</section>")]))
+    found = " ".join(shown.split("tiny/lenet-300-100. ", 1)[1].split())
+    assert found in " ".join(done.stdout.split())
+    assert ("variance reduction" in found) == ("svrg" in methods)
+
+
+def test_a_study_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly")
+    from vcsg.study.view import figures
+
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
+    parsed = _count_parses(monkeypatch)
+    assert call("compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "2").exit_code == 0
+    assert sorted(parsed) == sorted(Path("study-output").rglob("run.json"))
+    assert len(parsed) == 4
 
 
 def _table(output: str) -> list[str]:
@@ -231,7 +274,7 @@ def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
     done = call(*words, *short)
     assert done.exit_code == 0, done.output
     assert len(load("demo-output/runs")) == 5
-    assert "Lowest test error: " in done.stdout
+    assert "Lowest test error at the end: " in done.stdout
 
 
 # --- Ctrl-C

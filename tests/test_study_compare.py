@@ -17,7 +17,6 @@ import vcsg
 from vcsg.study import methods, plan
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
-from vcsg.study.outcome import read_runs
 from vcsg.study.plan import Study
 from vcsg.study.records import RunRecord, load
 from vcsg.study.running import runs, tasks
@@ -341,7 +340,7 @@ def test_a_run_that_was_killed_is_readable_and_made_again(tmp_path: Path) -> Non
     (path / "run.json").write_text(json.dumps(head | {"status": "running"}))
     whole = (path / "evaluations.jsonl").read_bytes()
     (path / "evaluations.jsonl").write_bytes(whole[:-20])
-    killed = next(record for record in read_runs([tmp_path]) if record.config.method == "vcsg")
+    killed = next(record for record in load(tmp_path) if record.config.method == "vcsg")
     assert (killed.status, len(killed.evaluations)) == ("running", whole.count(b"\n") - 1)
     before = _stamp(tmp_path / "runs" / "default" / "sgd")
     done(made)

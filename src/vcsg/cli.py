@@ -23,6 +23,7 @@ from vcsg.study.running import torchrun
 from vcsg.study.running.workers import Outcome
 from vcsg.study.search import SHARE, TRIALS
 from vcsg.study.targets import Target
+from vcsg.study.view.sections import Section
 from vcsg.study.view.tables import console
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.saving import SECONDS
@@ -105,9 +106,8 @@ def run(
             checkpoint_seconds=checkpoint_seconds,
         )
         record = comparison.run_alone(study, console(stderr=True, quiet=rank > 0), resume, interrupt)
-        if rank == 0 and outcome.any_runs(out):
-            outcome.print_outcome(console(), [out], {})
-            print(f"Records: {out}")
+        if rank == 0:
+            _show(outcome.read_sections([out]), out)
         failures = {record.config.label: record.message} if record.message else {}
         _finish(record.status == "interrupted", failures, interrupt)
 
@@ -162,7 +162,7 @@ def compare(
             command=_command(),
             checkpoint_seconds=checkpoint_seconds,
         )
-        found = _conduct(study, report, interrupt)
+        found, _ = _conduct(study, report, interrupt)
         _finish(found.interrupted, found.failures, interrupt)
 
 
@@ -192,7 +192,7 @@ def reproduce_paper(
         for name in missing:
             print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)
         failures: dict[str, str] = {name: "its data are not there" for name in missing if data_set}
-        interrupted = False
+        interrupted, shown = False, list[Section]()
         for name in there:
             study = reproduce.paper_study(
                 name,
@@ -209,12 +209,13 @@ def reproduce_paper(
                 command=_command(),
                 checkpoint_seconds=checkpoint_seconds,
             )
-            found = _conduct(study, report, interrupt)
+            found, read = _conduct(study, report, interrupt)
+            shown += read
             failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
             if interrupted := found.interrupted:
                 break
         if there and report:
-            _make_report([out], out / "report.html")
+            _make_report(outcome.read_sections([out], shown), [out], out / "report.html")
         if not there:
             raise DataError("none of the data sets is there: fetch one, or give --data-dir")
         _finish(interrupted, failures, interrupt)
@@ -228,13 +229,14 @@ def report(
 ) -> None:
     """Make tables, figures and a report from records, wherever and whenever they were written."""
     with errors():
-        targets = outcome.asked_targets(folders)
-        if target:
-            wanted = [Target.parse(text) for text in target]
-            targets = {run.config.workload: wanted for run in outcome.read_runs(folders)}
-        outcome.print_outcome(console(), folders, targets)
-        _draw(folders[0] if out is None else out.parent, folders, targets)
-        made = outcome.write_report(folders, out or folders[0] / "report.html")
+        wanted = [Target.parse(text) for text in target or []]
+        found = outcome.read_sections(folders)
+        outcome.check_any_runs(found, folders)
+        if wanted:
+            found = [section.aiming_at(wanted) for section in found]
+        outcome.print_outcome(console(), found)
+        _draw(folders[0] if out is None else out.parent, found)
+        made = outcome.write_report(found, folders, out or folders[0] / "report.html")
         print(f"Report: {made}")
 
 
@@ -300,25 +302,31 @@ def _fail(message: str, status: int) -> None:
     raise typer.Exit(status)
 
 
-def _conduct(study: Study, report: bool, interrupt: Interrupt) -> Outcome:
-    """The runs, the table, and figures and report of them."""
-    found = comparison.conduct(study, console(stderr=True), interrupt)
-    found.failures |= outcome.failures(study.folder)
-    if not outcome.any_runs(study.folder):
+def _conduct(study: Study, report: bool, interrupt: Interrupt) -> tuple[Outcome, list[Section]]:
+    """Make the runs of a study and show what came out; returns what became of the tasks, and the records."""
+    done = comparison.conduct(study, console(stderr=True), interrupt)
+    found = outcome.read_sections([study.folder])
+    done.failures |= outcome.failures(found, study.folder)
+    if not _show(found, study.folder):
         print("No run has come to its first evaluation.")
-        return found
-    targets = {study.workload: list(study.targets)}
-    outcome.print_outcome(console(), [study.folder], targets)
-    print(f"Records: {study.folder}")
-    if report and not found.interrupted:
-        _draw(study.folder, [study.folder], targets)
-        _make_report([study.folder], study.folder / "report.html")
-    return found
+    elif report and not done.interrupted:
+        _draw(study.folder, found)
+        _make_report(found, [study.folder], study.folder / "report.html")
+    return done, found
 
 
-def _draw(place: Path, folders: Sequence[Path], targets: dict[str, list[Target]]) -> None:
+def _show(found: list[Section], folder: Path) -> bool:
+    """Print the tables and findings of a folder, where a run came to its first evaluation."""
+    if not outcome.any_runs(found):
+        return False
+    outcome.print_outcome(console(), found)
+    print(f"Records: {folder}")
+    return True
+
+
+def _draw(place: Path, found: list[Section]) -> None:
     try:
-        made = outcome.draw_figures(place, folders, targets)
+        made = outcome.draw_figures(place, found)
     except ModuleNotFoundError as error:
         print(f"No figures: {error}", file=sys.stderr)
         return
@@ -326,9 +334,9 @@ def _draw(place: Path, folders: Sequence[Path], targets: dict[str, list[Target]]
         print(f"Figures: {made[0].parent}")
 
 
-def _make_report(folders: Sequence[Path], path: Path) -> None:
+def _make_report(found: list[Section], folders: Sequence[Path], path: Path) -> None:
     try:
-        print(f"Report: {outcome.write_report(folders, path)}")
+        print(f"Report: {outcome.write_report(found, folders, path)}")
     except ModuleNotFoundError as error:
         print(f"No report: {error}", file=sys.stderr)
 

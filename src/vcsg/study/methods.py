@@ -51,8 +51,19 @@ def check_name(name: str) -> None:
 
 
 def anchored(name: str) -> bool:
-    """Whether the method has an anchor, for reducing variance."""
-    return name not in BASELINES and registry.make(name).anchored(1)
+    """Whether the method is one of the family and has an anchor."""
+    return name in registry.methods() and registry.make(name).anchored(1)
+
+
+def reduces_variance(name: str) -> bool | None:
+    """Whether the method corrects mini-batch gradients by those at an anchor; None for a method not known here.
+
+    It is read off the weights: those of the gradient here, of the one at the anchor and of the anchor's mean are all
+    non-zero in some step. SGD has no anchor, and GD no mini-batch.
+    """
+    if name in registry.methods():
+        return any(all(weights) for weights in registry.make(name).choices)
+    return False if name in BASELINES else None
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:

@@ -21,7 +21,7 @@ from vcsg.study.budgets import Budget
 from vcsg.study.protocols import PROTOCOLS, Entry
 from vcsg.study.records import FORMAT, Row
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
-from vcsg.study.targets import Target
+from vcsg.study.targets import METRICS, Target
 from vcsg.training.saving import SECONDS
 from vcsg.version import __version__
 
@@ -126,9 +126,19 @@ def read(folder: Path) -> Row:
         found = dict(json.loads(path.read_text(encoding="utf-8")))
         if found["format"] > FORMAT:
             raise ValueError(f"{path} has format {found['format']}, this version reads up to {FORMAT}: upgrade vcsg")
+        _check_content(found)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not that of a study ({error!r}): remove it, or give another folder") from error
+        raise ValueError(f"{path} is not that of a study ({error!r}): remove it, or choose another folder") from error
     return found
+
+
+def _check_content(study: Row) -> None:
+    """A KeyError where a study.json has no workload, or where a target has no metric, no value, or one unknown."""
+    targets = [(target["metric"], target["value"]) for target in study.get("targets") or []]
+    claim = study.get("claim")
+    targets += [(claim["metric"], claim["target"])] if claim else []
+    if study["workload"] and not {metric for metric, _ in targets} <= set(METRICS):
+        raise KeyError(f"metrics are {', '.join(METRICS)}")
 
 
 def _differences(there: Row, asked: Row) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,11 @@ class RunRecord:
         return next((row for row in self.evaluations if row.get(metric) is not None and row[metric] <= target), None)
 
 
-def load(*folders: str | os.PathLike[str]) -> list[RunRecord]:
-    """Every run in or below the folders, in the order of their paths."""
+def load(*folders: str | os.PathLike[str], known: Iterable[RunRecord] = ()) -> list[RunRecord]:
+    """Every run in or below the folders, in the order of their paths; one that is `known` is not read again."""
     paths = {path.resolve(): path for folder in folders for path in _heads(Path(folder))}
-    return [_read(path) for _, path in sorted(paths.items())]
+    read = {(run.path / "run.json").resolve(): run for run in known}
+    return [read[place] if place in read else _read(path) for place, path in sorted(paths.items())]
 
 
 def _heads(folder: Path) -> Iterator[Path]:

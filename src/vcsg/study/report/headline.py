@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcsg.study.report.markup import Markup, tag, text
-from vcsg.study.report.sections import Section
 from vcsg.study.report.table import Cell, number, spread_cell, table, words
 from vcsg.study.targets import Target
+from vcsg.study.view.sections import Section
 from vcsg.study.view.summary import ClaimRow, Speedup, claim_rows
 from vcsg.study.view.words import amount, target_text
 

@@ -11,16 +11,16 @@ from string import Template
 
 from vcsg.study.records import RunRecord
 from vcsg.study.report import results, searches
-from vcsg.study.report.findings import sentences
 from vcsg.study.report.headline import claims
 from vcsg.study.report.inside import inside
 from vcsg.study.report.layout import Plot, same_y
 from vcsg.study.report.markup import Child, Markup, tag, text
 from vcsg.study.report.plots import progress
-from vcsg.study.report.sections import Section
 from vcsg.study.report.target_plot import to_target
 from vcsg.study.view.curves import curves, error_metric, has_path
 from vcsg.study.view.epoch_series import anchored_runs
+from vcsg.study.view.findings import findings
+from vcsg.study.view.sections import Section
 from vcsg.study.view.style import looks
 from vcsg.study.view.words import metric_name, seeds_text, target_text
 
@@ -77,7 +77,7 @@ class Page:
     def _findings(self) -> Iterator[Child]:
         for place, section in enumerate(self._sections, 1):
             name = tag("a", section.workload, href=f"#workload-{place}")
-            yield tag("p", name, ". ", " ".join(sentences(section)))
+            yield tag("p", name, ". ", " ".join(findings(section)))
         if not self._sections:
             yield tag("p", "There are no runs in the folders.")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from vcsg.study.records import Row, RunRecord
 from vcsg.study.report.markup import Markup, text
-from vcsg.study.report.sections import Section
 from vcsg.study.report.table import Cell, number, spent, spread_cell, table, words
 from vcsg.study.targets import METRICS, Target
+from vcsg.study.view.sections import Section
 from vcsg.study.view.style import place_of
 from vcsg.study.view.summary import Line, groups
 from vcsg.study.view.words import amount, measured, metric_name, short, target_text

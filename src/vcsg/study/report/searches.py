@@ -6,8 +6,8 @@ import math
 
 from vcsg.study.records import RunRecord
 from vcsg.study.report.markup import Markup
-from vcsg.study.report.sections import Section
 from vcsg.study.report.table import Cell, number, spent, table, words
+from vcsg.study.view.sections import Section
 from vcsg.study.view.style import place_of
 from vcsg.study.view.words import SPACE, amount, measured
 

@@ -168,20 +168,18 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}" if seconds < 1000 else f"{seconds:.0f}"
 
 
-def remarks(runs: list[RunRecord], targets: Iterable[Target], jobs: int) -> list[str]:
-    """What has to be known to read the table, and what went wrong."""
+def remarks(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
+    """What a reader of the table has to know, and what went wrong."""
     own = [run for run in runs if run.config.role == "run"]
     said = []
     if any(run.config.seed != own[0].config.seed for run in own):
-        said.append("Numbers are medians over the seeds; below them the least and the largest.")
+        said.append("Numbers are medians over the seeds, with the least and the largest below them.")
     if list(targets):
         every = " or ".join(f"{passes:.3g}" for passes in sorted({run.config.every for run in own}))
         said.append(
-            f"A target counts from the first evaluation that meets it, and there is one every {every} passes, outside "
-            "clock and count. Ratio: of the seconds."
+            f"Runs are evaluated every {every} passes; evaluations count neither as time nor as gradients. A target is "
+            "reached at the first evaluation that meets it. Ratios are of the seconds."
         )
-    if jobs > 1:
-        said.append(f"{jobs} runs at once shared the machine, which their times show.")
     return said + _about_L(own) + _about_searches(own) + _about_failures(own)
 
 
