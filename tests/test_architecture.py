@@ -11,7 +11,7 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "cli", "__main__",
+        "study", "extend", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "definition", "registry", "catalogue"],
     "run": ["vectors", "variance", "smoothness", "sampling", "state", "point", "ranks", "epochs", "steps"],
@@ -20,8 +20,8 @@ ORDER: dict[str, list[str]] = {
     "linear": [],
     "workloads": [],
     "study": [
-        "targets", "records", "baselines", "methods", "settings", "budgets", "protocols", "search", "plan", "running",
-        "compare", "reproduce", "view", "report", "outcome",
+        "targets", "records", "baselines", "imports", "methods", "settings", "budgets", "protocols", "search", "plan",
+        "running", "compare", "reproduce", "view", "report", "outcome",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],

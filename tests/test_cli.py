@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,6 +278,89 @@ def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
     assert "Lowest test error at the end: " in done.stdout
 
 
+# --- --import
+
+
+def documented() -> tuple[str, list[str]]:
+    """The file and the command of docs/study.md that show how to add methods, models, data and baselines."""
+    page = (SOURCE.parent / "docs/study.md").read_text()
+    section = page.split("## Your own methods, models, data and baselines\n", 1)[1].split("\n## ", 1)[0]
+    file, command = (re.search(rf"```{kind}\n(.*?)```", section, re.DOTALL) for kind in ("python", "sh"))
+    assert file
+    assert command
+    return file[1], shlex.split(command[1].removeprefix("vcsg "))
+
+
+def test_names_of_ones_own_from_end_to_end() -> None:
+    """In two processes, then continued without --import; a file that has changed since is refused."""
+    file, words = documented()
+    Path("mine.py").write_text(file)
+    status, out, err = finish(start(*words, "--no-report"))
+    assert status == 0, err
+    records = load("mine/runs")
+    assert {record.status for record in records} == {"finished"}
+    assert {record.config.method for record in records} == {"calm-svrg", "sgd", "adagrad"}
+    assert {(record.config.workload, record.config.n) for record in records} == {("rings/tanh-net", 400)}
+    assert "By the final test error, " in out
+    assert "variance reduction" in out, "that calm-svrg reduces it is read off its weights"
+    assert f"--import {Path('mine.py').resolve()}" in records[0].config.command
+
+    shutil.rmtree("mine/runs/default/adagrad")
+    place = words.index("--import")
+    rest = [*words[:place], *words[place + 2 :]]
+    status, out, err = finish(start(*rest, "--no-report"))
+    assert status == 0, err
+    assert "adagrad" in out
+    assert len(load("mine/runs")) == 6
+
+    Path("mine.py").write_text(file.replace("damping: float = 0.8", "damping: float = 0.7"))
+    status, _, err = finish(start(*words, "--no-report"))
+    assert status == 2
+    assert re.search(r"mine holds another study \(imports was mine\.py \w+, now mine\.py \w+\)", err)
+
+
+def test_a_run_with_a_module_of_ones_own_is_continued() -> None:
+    Path("parts").mkdir()
+    Path("parts/own.py").write_text(documented()[0])
+    words = ["run", "rings/tanh-net", "--method", "calm-svrg", "--out", "out", "--resume", "--every", "1"]
+    status, _, err = finish(start(*words, "--budget", "2passes", "--import", "parts.own"))
+    assert status == 0, err
+    status, out, err = finish(start(*words, "--budget", "2passes"))
+    assert status == 0, err
+    assert "holds this run already, and it is finished" in err
+    for what, names in (
+        ("methods", ("calm-svrg", "adagrad")),
+        ("workloads", ("rings/tanh-net", "rings/lenet-300-100")),
+    ):
+        status, out, err = finish(start("list", what, "--import", "parts/own.py"))
+        assert status == 0, err
+        assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "message"),
+    [
+        (
+            None,
+            "none.py",
+            "--import none.py: there is no such file; give the path of a Python file",
+        ),
+        (None, "no.such.module", "--import no.such.module: ModuleNotFoundError: No module named 'no'"),
+        ("x = 1\n1 / 0\n", "bad.py", r"--import \S+/bad.py, line 2: ZeroDivisionError: division by zero"),
+        ("def f(:\n", "bad.py", r"--import \S+/bad.py: SyntaxError: "),
+        ("import vcsg\n@vcsg.register\ndef svrg(): ...\n", "bad.py", "line 2: .*there is a method 'svrg' already"),
+    ],
+    ids=["no file", "no module", "error", "syntax", "name"],
+)
+def test_an_import_that_fails_is_said_in_one_line(file: str | None, name: str, message: str) -> None:
+    if file is not None:
+        Path(name).write_text(file)
+    done = call("compare", PROBLEM, "--import", name)
+    assert done.exit_code == 2
+    assert re.search(message, done.stderr), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
 # --- Ctrl-C
 
 
@@ -414,7 +498,7 @@ def test_data_where() -> None:
     shown = call("data", "where", "--data-dir", "nowhere").output
     assert shown.startswith("looked for in: nowhere\n")
     assert re.search(r"^mnist-mini .* in the package$", shown, re.MULTILINE)
-    assert re.search(r"^mnist .* not there: vcsg data fetch mnist$", shown, re.MULTILINE)
+    assert re.search(r"^mnist .* not found: vcsg data fetch mnist$", shown, re.MULTILINE)
     assert call("data", "fetch", "mnist-mini").exit_code == 0
 
 
@@ -423,8 +507,8 @@ def test_reproduce_names_what_is_not_there() -> None:
     done = call("reproduce", "--data-dir", "empty")
     assert done.exit_code == 1
     for name in ("mnist", "cifar10", "tiny-imagenet"):
-        assert f"{name} is not there: vcsg data fetch {name}" in done.stderr
-    assert "none of the data sets is there" in done.stderr
+        assert f"The data of {name} are missing: fetch them with vcsg data fetch {name}" in done.stderr
+    assert "the data of no data set were found" in done.stderr
 
 
 WRONG: dict[str, tuple[str, int, str]] = {

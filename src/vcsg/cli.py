@@ -1,4 +1,4 @@
-"""The command `vcsg`: parses, calls and prints. What it does is in `vcsg.study` and `vcsg.workloads`."""
+"""The command `vcsg`: it parses, calls `vcsg.study` and `vcsg.workloads`, and prints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import typer
 
 from vcsg import workloads
 from vcsg.study import compare as comparison
+from vcsg.study import imports, outcome, reproduce, settings
 from vcsg.study import methods as known_methods
-from vcsg.study import outcome, reproduce, settings
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import LABELS
 from vcsg.study.plan import Study
@@ -38,32 +38,55 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(
-    help="The data sets: where they are, and how to get them.", no_args_is_help=True, rich_markup_mode=None
-)
+data_app = typer.Typer(help="Find and download data sets.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
 STUDY = "study-output"
 
-Workload = Annotated[str, typer.Argument(metavar="WORKLOAD", help="DATASET/MODEL; see `vcsg list workloads`.")]
-BudgetOption = Annotated[str, typer.Option(metavar="30passes|120s|500000ifo", help="What a run may spend.")]
+Workload = Annotated[
+    str, typer.Argument(metavar="WORKLOAD", help="The workload, as DATASET/MODEL; see `vcsg list workloads`.")
+]
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        metavar="30passes|120s|500000ifo",
+        help="What each run may spend: passes over the data, seconds, or gradients of single samples.",
+    ),
+]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="[METHOD.]NAME=VALUE", help="An option of a method; repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="[METHOD.]NAME=VALUE", help="Sets an option of one or all methods; repeatable."),
 ]
-Config = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Options of methods, as with --set.")]
-Every = Annotated[float | None, typer.Option(metavar="PASSES", help="Between evaluations; a 60th of the budget.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or cuda:1.")]
-Threads = Annotated[int, typer.Option(help="Of each run.")]
-DataDir = Annotated[str | None, typer.Option(help="The folder of the data; else VCSG_DATA, then the downloads.")]
-Seeds = Annotated[str, typer.Option(help="How many, from 0 on, or which: 0,5,7.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE.toml", help="A file with options of methods; --set overrides it.")
+]
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="FILE.py|MODULE",
+        help="A Python file or module that registers methods, models, data sets or baselines; repeatable.",
+    ),
+]
+Every = Annotated[
+    float | None,
+    typer.Option(metavar="PASSES", help="Passes between evaluations; the default is a 60th of the budget."),
+]
+Device = Annotated[str, typer.Option(help="The device that runs use: cpu, cuda, or cuda:1.")]
+Threads = Annotated[int, typer.Option(help="CPU threads per run.")]
+DataDir = Annotated[
+    str | None, typer.Option(help="The folder of the data; the default is VCSG_DATA, then the downloads.")
+]
+Seeds = Annotated[str, typer.Option(help="The number of seeds, counted from 0, or a list of seeds such as 0,5,7.")]
 Targets = Annotated[
-    list[str] | None, typer.Option("--target", metavar="METRIC=VALUE", help="Such as test-error=0.025; repeatable.")
+    list[str] | None,
+    typer.Option("--target", metavar="METRIC=VALUE", help="A target to reach, such as test-error=0.025; repeatable."),
 ]
-Trials = Annotated[int, typer.Option(help="Short runs per search for a step size (protocol tuned).")]
-Share = Annotated[float, typer.Option("--trial-share", help="Of the budget, for each of them.")]
-Jobs = Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")]
-Checkpoints = Annotated[float, typer.Option("--checkpoint-seconds", help="Between two checkpoints of a run.")]
-Report = Annotated[bool, typer.Option(help="Whether to make figures and an HTML report as well.")]
+Trials = Annotated[int, typer.Option(help="Short runs in each search for a step size (protocol tuned).")]
+Share = Annotated[float, typer.Option("--trial-share", help="The share of the budget that each of these runs gets.")]
+Jobs = Annotated[int, typer.Option(help="How many runs to make at a time, each in a process of its own.")]
+Checkpoints = Annotated[float, typer.Option("--checkpoint-seconds", help="Seconds between two checkpoints of a run.")]
+Report = Annotated[bool, typer.Option(help="Whether to draw figures and write an HTML report.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -76,8 +99,8 @@ def version(show: Annotated[bool, typer.Option("--version", help="Show the versi
 @app.command()
 def run(
     workload: Workload,
-    method: Annotated[str, typer.Option(help="See `vcsg list methods`.")] = "vcsg",
-    seed: Annotated[int, typer.Option(min=0, help="Of the initial weights and of all sampling.")] = 0,
+    method: Annotated[str, typer.Option(help="The method to run; see `vcsg list methods`.")] = "vcsg",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the initial weights and of all sampling.")] = 0,
     budget: BudgetOption = "10passes",
     out: Annotated[Path, typer.Option(help="The folder for the records and the final weights.")] = Path("run-output"),
     set_: Set = None,
@@ -86,7 +109,8 @@ def run(
     device: Device = "cpu",
     threads: Threads = 1,
     data_dir: DataDir = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is in the folder, if any.")] = False,
+    import_: Import = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, if there is one.")] = False,
     checkpoint_seconds: Checkpoints = SECONDS,
 ) -> None:
     """Run one method on one workload; under torchrun, on several ranks."""
@@ -103,6 +127,7 @@ def run(
             device=device,
             threads=threads,
             data_dir=data_dir,
+            imports=import_ or [],
             checkpoint_seconds=checkpoint_seconds,
         )
         record = comparison.run_alone(study, console(stderr=True, quiet=rank > 0), resume, interrupt)
@@ -116,19 +141,21 @@ def run(
 def compare(
     workload: Workload,
     methods: Annotated[
-        str, typer.Option(help="Comma-separated; PROTOCOL:METHOD for one alone.")
+        str, typer.Option(help="The methods, separated by commas; PROTOCOL:METHOD runs one under that protocol alone.")
     ] = "vcsg,scsg,svrg,sgd",
     budget: BudgetOption = "30passes",
     seeds: Seeds = "3",
     target: Targets = None,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="default, paper, tuned; repeatable or with commas.")
+        list[str] | None,
+        typer.Option(help="The rules of the comparison: default, paper or tuned; repeatable, or separated by commas."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the study; one that is there goes on.")] = Path(
+    out: Annotated[Path, typer.Option(help="The folder of the study. An existing study is continued.")] = Path(
         "study-output"
     ),
     set_: Set = None,
     config: Config = None,
+    import_: Import = None,
     every: Every = None,
     trials: Trials = TRIALS,
     share: Share = SHARE,
@@ -160,6 +187,7 @@ def compare(
             jobs=jobs,
             data_dir=data_dir,
             command=_command(),
+            imports=import_ or [],
             checkpoint_seconds=checkpoint_seconds,
         )
         found, _ = _conduct(study, report, interrupt)
@@ -169,11 +197,14 @@ def compare(
 @app.command("reproduce")
 def reproduce_paper(
     data_set: Annotated[
-        list[str] | None, typer.Option(help="mnist, cifar10, tiny-imagenet; all that are there.")
+        list[str] | None,
+        typer.Option(help="One of mnist, cifar10 and tiny-imagenet; repeatable; the default is all that are found."),
     ] = None,
     budget: BudgetOption = reproduce.BUDGET,
     seeds: Seeds = "3",
-    out: Annotated[Path, typer.Option(help="A study for each data set goes below it.")] = Path("reproduce-output"),
+    out: Annotated[Path, typer.Option(help="The folder for the studies, one for each data set.")] = Path(
+        "reproduce-output"
+    ),
     every: Every = None,
     trials: Trials = TRIALS,
     share: Share = SHARE,
@@ -183,17 +214,19 @@ def reproduce_paper(
     data_dir: DataDir = None,
     checkpoint_seconds: Checkpoints = SECONDS,
     report: Report = True,
+    import_: Import = None,
 ) -> None:
     """Run the paper's experiments, in its own setting and with tuned step sizes."""
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg reproduce")
-        there, missing = reproduce.available(_words(data_set or []), data_dir)
+        loaded = imports.load(import_ or [])
+        available, missing = reproduce.available(_words(data_set or []), data_dir)
         for name in missing:
-            print(f"{name} is not there: vcsg data fetch {name}", file=sys.stderr)
-        failures: dict[str, str] = {name: "its data are not there" for name in missing if data_set}
+            print(f"The data of {name} are missing: fetch them with vcsg data fetch {name}", file=sys.stderr)
+        failures: dict[str, str] = {name: "its data are missing" for name in missing if data_set}
         interrupted, shown = False, list[Section]()
-        for name in there:
+        for name in available:
             study = reproduce.paper_study(
                 name,
                 out / name,
@@ -207,6 +240,7 @@ def reproduce_paper(
                 device=device,
                 data_dir=data_dir,
                 command=_command(),
+                imports=loaded,
                 checkpoint_seconds=checkpoint_seconds,
             )
             found, read = _conduct(study, report, interrupt)
@@ -214,21 +248,25 @@ def reproduce_paper(
             failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
             if interrupted := found.interrupted:
                 break
-        if there and report:
+        if available and report:
             _make_report(outcome.read_sections([out], shown), [out], out / "report.html")
-        if not there:
-            raise DataError("none of the data sets is there: fetch one, or give --data-dir")
+        if not available:
+            raise DataError("the data of no data set were found: fetch one, or give --data-dir")
         _finish(interrupted, failures, interrupt)
 
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Of runs or studies.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; report.html in the first folder.")] = None,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or studies.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file; the default is report.html in the first folder.")
+    ] = None,
     target: Targets = None,
+    import_: Import = None,
 ) -> None:
     """Make tables, figures and a report from records, wherever and whenever they were written."""
     with errors():
+        imports.load(import_ or [])
         wanted = [Target.parse(text) for text in target or []]
         found = outcome.read_sections(folders)
         outcome.check_any_runs(found, folders)
@@ -249,33 +287,43 @@ class Listed(StrEnum):
 def list_(
     what: Annotated[Listed, typer.Argument(help="What to list.")],
     data_dir: DataDir = None,
+    import_: Import = None,
 ) -> None:
-    """List the workloads or the methods."""
+    """List the workloads or the methods, with their options."""
+    with errors():
+        imports.load(import_ or [])
     if what is Listed.METHODS:
         for name in known_methods.names():
             options = ", ".join(known_methods.parameters(name))
             print(f"{name:<14} {LABELS.get(name, name):<17} {options}")
         return
     for listing in workloads.names(data_dir):
-        there = "" if listing.files is not None else f"  download: {listing.download / 1e6:.0f} MB"
-        print(f"{listing.name:<38} n = {listing.n:>7,}  {listing.d:>11,} parameters{there}")
+        download = "" if listing.files is not None else f"  download: {listing.download / 1e6:.0f} MB"
+        print(f"{listing.name:<38} n = {listing.n:>7,}  {listing.d:>11,} parameters{download}")
 
 
 @data_app.command("fetch")
-def data_fetch(name: Annotated[str, typer.Argument(help="Of a data set.")], data_dir: DataDir = None) -> None:
-    """Download a data set, where it is not there."""
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="The data set to download.")],
+    data_dir: DataDir = None,
+    import_: Import = None,
+) -> None:
+    """Download a data set, unless its files are here already."""
     with errors():
+        imports.load(import_ or [])
         for path in workloads.fetch(name, data_dir):
             print(path)
 
 
 @data_app.command("where")
-def data_where(data_dir: DataDir = None) -> None:
-    """Say where data sets are looked for, and which are there."""
+def data_where(data_dir: DataDir = None, import_: Import = None) -> None:
+    """Say where data sets are looked for, and which were found."""
+    with errors():
+        imports.load(import_ or [])
     print("looked for in:", ", ".join(map(str, data_folders(data_dir))))
     for name, source in workloads.data_sets().items():
         files = workloads.where(name, data_dir)
-        place = "in the package" if files == [] else files[0].parent if files else f"not there: vcsg data fetch {name}"
+        place = "in the package" if files == [] else files[0].parent if files else f"not found: vcsg data fetch {name}"
         print(f"{name:<14} n = {source.n:>7,}  {place}")
 
 
@@ -284,7 +332,7 @@ def data_where(data_dir: DataDir = None) -> None:
 
 @contextmanager
 def errors(interrupt: Interrupt | None = None) -> Iterator[None]:
-    """What is wrong in one line: status 2 where it is in the call, 1 elsewhere, 130 for Ctrl-C, 143 for SIGTERM."""
+    """Print an error in one line and exit: status 2 for a wrong call, 1 for others, 130 for Ctrl-C, 143 for SIGTERM."""
     try:
         yield
     except DataError as error:
@@ -351,7 +399,7 @@ def _finish(interrupted: bool, failures: dict[str, str], interrupt: Interrupt) -
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    """Of lists with commas."""
+    """The words of lists that are separated by commas."""
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 

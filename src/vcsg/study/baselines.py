@@ -7,6 +7,7 @@ function of (seed, pass), as all randomness here, so that the place of a run is 
 from __future__ import annotations
 
 import bisect
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
+from vcsg.method.registry import methods
+from vcsg.names import check_new
 from vcsg.run.sampling import Phase, PhaseSampler, Share, draw_batch, feed, seeded, stream
 from vcsg.run.state import Record
 from vcsg.run.vectors import all_finite
@@ -68,6 +71,11 @@ class Baseline:
     @property
     def passes(self) -> float:
         return self.ifo / self.n
+
+    @property
+    def lr(self) -> float:
+        """The step size, that of the first group of parameters."""
+        return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def epoch(self) -> int:
@@ -254,8 +262,34 @@ def adamw(
     return Baseline(optimizer, n, b, seed)
 
 
-BASELINES: dict[str, Callable[..., Baseline]] = {"sgd-momentum": sgd_momentum, "adamw": adamw}
-"""By the names that a study calls them."""
+BASELINES: dict[str, Callable[..., Baseline]] = {}
+"""The functions that make the baselines of a study, by name."""
+REQUIRED = ("params", "n", "lr", "seed")
+"""The arguments that the function of every baseline has."""
+
+
+def register_baseline(name: str, make: Callable[..., Baseline], *, replace: bool = False) -> None:
+    """Make an optimizer from outside the family known to studies by name.
+
+    Args:
+        name: what `vcsg compare --methods` calls it.
+        make: make(params, n, *, lr, seed, ...) returns a `Baseline`. Its other arguments are options, such as the
+            mini-batch size b, with a default for each. `lr` is the step size, which the protocol tuned searches for.
+        replace: whether it may take the place of a baseline of the same name.
+    """
+    if name in methods():
+        raise ValueError(f"{name!r} is a method of the family: choose another name for the baseline")
+    check_new("baseline", name, BASELINES, replace)
+    arguments = inspect.signature(make).parameters
+    missing = [argument for argument in REQUIRED if argument not in arguments]
+    if missing:
+        needs = f"the function of a baseline needs {', '.join(REQUIRED)}"
+        raise TypeError(f"the baseline {name!r} takes no {', '.join(missing)}: {needs}")
+    BASELINES[name] = make
+
+
+register_baseline("sgd-momentum", sgd_momentum)
+register_baseline("adamw", adamw)
 
 
 def _positive(name: str, value: float | None) -> float:

@@ -15,9 +15,11 @@ from vcsg.files import locked
 from vcsg.study import methods as known_methods
 from vcsg.study import plan
 from vcsg.study.budgets import Budget
+from vcsg.study.imports import load as load_imports
+from vcsg.study.imports import remembered as remembered_imports
 from vcsg.study.plan import Study
 from vcsg.study.protocols import entries, smoothness_method
-from vcsg.study.records import RunRecord
+from vcsg.study.records import Row, RunRecord
 from vcsg.study.running import tasks, torchrun
 from vcsg.study.running.board import Reporter, board
 from vcsg.study.running.estimates import Smoothness, estimate
@@ -50,6 +52,7 @@ def make_study(
     jobs: int = 1,
     data_dir: str | None = None,
     command: str = "",
+    imports: Iterable[str] = (),
     checkpoint_seconds: float = SECONDS,
 ) -> Study:
     """The study, with its workload read and everything checked that can be before anything runs.
@@ -75,6 +78,7 @@ def make_study(
     """
     _check_numbers(every, share, trials, threads, jobs)
     check_seconds(checkpoint_seconds)
+    loaded_imports = load_imports([*remembered_imports(folder), *imports])
     found = entries(methods, protocols, settings or MethodSettings())
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
@@ -97,6 +101,7 @@ def make_study(
         L=loaded.L,
         claim=None if loaded.claim is None else asdict(loaded.claim),
         command=command,
+        imports=loaded_imports,
         jobs=jobs,
         checkpoint_seconds=checkpoint_seconds,
     )
@@ -143,7 +148,8 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
         smoothness = _smoothness(study, asked, show)
         options = {**entry.options, **({"L": smoothness.L} if smoothness else {})}
         config = tasks.configure(study, entry, options, seed, study.budget, study.every, "run")
-        notes = {"L": asdict(smoothness)} if smoothness else {}
+        notes: Row = {"L": asdict(smoothness)} if smoothness else {}
+        notes |= {"imports": list(study.imports)} if study.imports else {}
         seconds = study.checkpoint_seconds
         order = Order(
             replace(config, protocol=""), study.folder, study.data_dir, notes, study.gradients, resume, seconds

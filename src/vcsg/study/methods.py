@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from vcsg.method import registry
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.state import Record
 from vcsg.study.baselines import BASELINES
@@ -47,7 +47,7 @@ def names() -> list[str]:
 
 def check_name(name: str) -> None:
     if name not in names():
-        raise ValueError(f"no method {name!r}: {nearest(name, names())}")
+        raise ValueError(f"no method {name!r}: {suggestion(name, names())}")
 
 
 def anchored(name: str) -> bool:
@@ -81,7 +81,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     known = parameters(name)
     for key, value in options.items():
         if key not in known:
-            raise ValueError(f"{name} has no option {key!r}: {nearest(key, list(known))}")
+            raise ValueError(f"{name} has no option {key!r}: {suggestion(key, list(known))}")
         kinds = _kinds(known[key])
         if not any(_fits(value, kind) for kind in kinds):
             words = " or ".join(KINDS.get(kind, kind) for kind in kinds)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from vcsg.files import write_text
+from vcsg.study import imports
 from vcsg.study.budgets import Budget
 from vcsg.study.protocols import PROTOCOLS, Entry
 from vcsg.study.records import FORMAT, Row
@@ -50,7 +51,9 @@ class Study:
     """That the workload knows."""
     claim: Row | None = None
     command: str = ""
-    """That makes the study."""
+    """The command that makes the study."""
+    imports: tuple[str, ...] = ()
+    """Files and modules of the user's own that the study needs, loaded already; see `vcsg.study.imports`."""
     jobs: int = field(default=1, compare=False)
     """Runs at once."""
     checkpoint_seconds: float = field(default=SECONDS, compare=False)
@@ -81,6 +84,8 @@ class Study:
             "vcsg": __version__,
             "torch": torch.__version__,
         }
+        if self.imports:
+            found["imports"] = imports.digests(self.imports)
         return dict(json.loads(json.dumps(found)))
 
     def as_json(self) -> Row:
@@ -95,6 +100,7 @@ class Study:
             "seeds": list(self.seeds),
             "budget": self.budget.as_dict(),
             "jobs": self.jobs,
+            "imports": list(self.imports),
             "identity": self.identity(),
         }
 

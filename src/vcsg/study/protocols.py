@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from vcsg.method import make
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.study import methods
-from vcsg.study.baselines import BASELINES, momentum_step
+from vcsg.study.baselines import BASELINES
 from vcsg.study.methods import Options
 from vcsg.study.settings import MethodSettings
 
@@ -74,7 +76,7 @@ def entries(names: Iterable[str], protocols: Iterable[str], settings: MethodSett
 
 def check_protocol(name: str) -> None:
     if name not in PROTOCOLS:
-        raise ValueError(f"no protocol {name!r}: {nearest(name, list(PROTOCOLS))}")
+        raise ValueError(f"no protocol {name!r}: {suggestion(name, list(PROTOCOLS))}")
 
 
 def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
@@ -108,15 +110,16 @@ def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Option
     if entry.protocol == "paper":
         return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), {})
     if entry.method in BASELINES:
-        return "sgd", {"b": entry.option("b")}
+        return "sgd", {"b": entry.option("b")} if "b" in methods.parameters(entry.method) else {}
     return (entry.method, entry.options) if entry.protocol == "tuned" else None
 
 
 def default_step(entry: Entry, L: float | None) -> float:
     """The step size that the search calls 1: what `lr` alone would be (see `vcsg.FiniteSumOptimizer`)."""
+    if entry.method in BASELINES:
+        given = entry.options if L is None else {**entry.options, "L": L}
+        return BASELINES[entry.method]([torch.zeros(1, requires_grad=True)], 1, seed=0, **given).lr
     if L is None:
         return float(entry.option("lr"))
-    if entry.method in BASELINES:
-        return momentum_step(L, entry.option("momentum"))
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
     return make(entry.method, **own).gamma / L

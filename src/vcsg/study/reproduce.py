@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcsg import workloads
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.study.compare import make_study
 from vcsg.study.plan import Study
 from vcsg.study.targets import Target
@@ -27,7 +27,7 @@ def available(data_sets: Sequence[str], data_dir: str | None) -> tuple[list[str]
     """The data sets that are there, and those that are not; all of the paper's where none is named."""
     for name in data_sets:
         if name not in PAIRINGS:
-            raise ValueError(f"the paper has no data set {name!r}: {nearest(name, list(PAIRINGS))}")
+            raise ValueError(f"the paper has no data set {name!r}: {suggestion(name, list(PAIRINGS))}")
     listed = {listing.name: listing for listing in workloads.names(data_dir)}
     asked = list(dict.fromkeys(data_sets)) or list(PAIRINGS)
     there = [name for name in asked if PAIRINGS[name] in listed and listed[PAIRINGS[name]].files is not None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.study import methods
 from vcsg.study.methods import Options
 
@@ -33,13 +33,13 @@ class MethodSettings:
         used = list(used)
         for method, options in self.own.items():
             if method not in used:
-                raise ValueError(f"an option is set for {method!r}, which is not run: {nearest(method, used)}")
+                raise ValueError(f"an option is set for {method!r}, which is not run: {suggestion(method, used)}")
             methods.check_options(method, options)
         known = list(dict.fromkeys(key for method in used for key in methods.parameters(method)))
         for key in self.common:
             if key not in known:
                 has = f"{used[0]} has no" if len(used) == 1 else f"none of {', '.join(used)} has an"
-                raise ValueError(f"{has} option {key!r}: {nearest(key, known)}")
+                raise ValueError(f"{has} option {key!r}: {suggestion(key, known)}")
         for method in used:
             methods.check_options(method, self.of(method))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vcsg.names import nearest
+from vcsg.names import suggestion
 
 METRICS = ("train_loss", "test_loss", "test_error", "test_error_top5", "grad_norm2")
 """That a target can be set for; of all of them less is better."""
@@ -27,7 +27,7 @@ class Target:
             raise ValueError(f"target {text!r} has no value: write METRIC=VALUE, such as test-error=0.025")
         if metric not in METRICS:
             known = [word.replace("_", "-") for word in METRICS]
-            meant = nearest(metric.replace("_", "-"), known)
+            meant = suggestion(metric.replace("_", "-"), known)
             raise ValueError(f"no metric {name.strip()!r} (in target {text!r}): {meant}")
         try:
             number = float(value)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vcsg.names import nearest
+from vcsg.names import check_new, suggestion
 from vcsg.workloads.claims import CLAIMS, Claim
 from vcsg.workloads.dataset import DataSet, Device
 from vcsg.workloads.datasets import LIBSVM, Folder, data_sets, load_data_set, source, where
@@ -84,11 +84,15 @@ class Listing:
 _REGISTERED: dict[str, tuple[Listing, Callable[[Folder, Device], Workload]]] = {}
 
 
-def register_workload(name: str, n: int, d: int, build: Callable[[Folder, Device], Workload]) -> None:
+def register_workload(
+    name: str, n: int, d: int, build: Callable[[Folder, Device], Workload], *, replace: bool = False
+) -> None:
     """Make a workload known by name that is no pair of a data set and a model: build(data_dir, device) makes it.
 
-    n and d, its training samples and parameters, are for the list of `names`.
+    n and d, its training samples and parameters, are for the list of `names`. A name that exists already is refused
+    unless `replace` is true.
     """
+    check_new("workload", name, _REGISTERED, replace)
     _REGISTERED[name] = Listing(name, n, d, (), 0), build
 
 
@@ -107,7 +111,7 @@ def load(name: str, *, data_dir: Folder = None, device: Device = None) -> Worklo
     if not slash:
         raise ValueError(f"{name!r} is no workload: write DATASET/MODEL, with a model or problem of {', '.join(known)}")
     if model not in known:
-        raise ValueError(f"no model or problem {model!r}, of {name!r}: {nearest(model, known)}")
+        raise ValueError(f"no model or problem {model!r}, of {name!r}: {suggestion(model, known)}")
     kind, _, sizes = data.partition(":")
     if kind == "synthetic":
         return _synthetic(name, sizes, model, device)

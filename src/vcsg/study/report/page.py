@@ -195,6 +195,8 @@ def _remarks(run: RunRecord) -> Iterator[str]:
     for name, note in run.notes.items():
         if isinstance(note, dict):
             note = results.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
+        elif isinstance(note, list):
+            note = "; ".join(map(str, note))
         if name not in ("traceback", "stopped", "diverged") and note:
             yield str(note) if name == "L" else f"{name}: {note}"
 

@@ -6,6 +6,7 @@ So a study that was interrupted goes on: what is there is not done again, and a 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -227,15 +228,16 @@ def configure(
         device=study.device,
         threads=study.threads,
     )
-    return replace(made, command=command(made))
+    return replace(made, command=command(made, study.imports))
 
 
-def command(config: RunConfig) -> str:
-    """That makes a run again."""
+def command(config: RunConfig, imports: Sequence[str] = ()) -> str:
+    """The command that makes a run again."""
     given = [part for key, value in config.options.items() for part in ("--set", f"{key}={value}")]
     parts = ["vcsg", "run", config.workload, "--method", config.method, "--seed", str(config.seed)]
     parts += ["--budget", str(Budget(**config.budget)), "--every", f"{config.every:.12g}"]
     parts += ["--device", config.device, "--threads", str(config.threads), *given, "--out", "DIR"]
+    parts += [part for name in imports for part in ("--import", name)]
     return shlex.join(parts)
 
 

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event as Flag
 
+from vcsg.study import imports
 from vcsg.study.plan import Study
 from vcsg.study.running.board import Board, Event, Reporter
 from vcsg.study.running.tasks import StudyTask
@@ -100,6 +101,7 @@ def serve(study: Study, connection: Connection[Event | Finished, StudyTask | Non
     """The life of a worker. Ctrl-C and SIGTERM may reach it as well, but are for the main process to handle."""
     for number in UNTOUCHED:
         signal.signal(number, signal.SIG_IGN)
+    imports.load(study.imports)
     show = partial(Reporter, connection.send)
     try:
         while (task := connection.recv()) is not None:
