@@ -205,9 +205,9 @@ class TestFolders:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ("{", "is not that of a study"),
+            ("{", "is not the file of a study"),
             ('{"format": 99, "workload": "w"}', "has format 99, this version reads up to 1: upgrade"),
-            ('{"format": 1}', "is not that of a study"),
+            ('{"format": 1}', "is not the file of a study"),
             ('{"format": 1, "workload": "w", "targets": [{"metric": "speed", "value": 1}]}', "metrics are train_loss"),
         ],
     )

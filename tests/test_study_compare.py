@@ -239,7 +239,7 @@ def test_a_known_L_is_given_for_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "smoothness").exists()
     for record in load(tmp_path):
         assert record.config.options["L"] == 1.0
-        assert record.notes["L"] == {"L": 1.0, "source": "known of the workload", "ifo": 0, "seconds": 0.0}
+        assert record.notes["L"] == {"L": 1.0, "source": "known for this workload", "ifo": 0, "seconds": 0.0}
 
 
 def test_every_search_has_the_same_budget_and_sees_no_test_samples(tmp_path: Path) -> None:

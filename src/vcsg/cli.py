@@ -113,7 +113,10 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, if there is one.")] = False,
     checkpoint_seconds: Checkpoints = SECONDS,
 ) -> None:
-    """Run one method on one workload; under torchrun, on several ranks."""
+    """Run one method on one workload.
+
+    Started by torchrun, it runs on several ranks.
+    """
     interrupt = Interrupt()
     with errors(interrupt), torchrun.joined(device) as rank:
         study = comparison.make_study(
@@ -166,7 +169,10 @@ def compare(
     checkpoint_seconds: Checkpoints = SECONDS,
     report: Report = True,
 ) -> None:
-    """Run several methods with several seeds, and compare what they need and where they end."""
+    """Compare methods on one workload, over several seeds.
+
+    The outcome is a table of what each method needed and where it ended, figures, and a report.
+    """
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg compare")
@@ -216,7 +222,10 @@ def reproduce_paper(
     report: Report = True,
     import_: Import = None,
 ) -> None:
-    """Run the paper's experiments, in its own setting and with tuned step sizes."""
+    """Run the experiments of the paper.
+
+    They are run as the paper sets them, and with tuned step sizes.
+    """
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg reproduce")
@@ -264,7 +273,10 @@ def report(
     target: Targets = None,
     import_: Import = None,
 ) -> None:
-    """Make tables, figures and a report from records, wherever and whenever they were written."""
+    """Make tables, figures and a report from records.
+
+    The records may come from other machines and earlier times.
+    """
     with errors():
         imports.load(import_ or [])
         wanted = [Target.parse(text) for text in target or []]

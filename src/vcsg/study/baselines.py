@@ -27,7 +27,7 @@ from vcsg.run.vectors import all_finite
 Params = Iterable[Tensor]
 
 STEPS = 16
-"""In one graph."""
+"""The steps in one CUDA graph."""
 
 
 class Pass(Phase):
@@ -42,7 +42,7 @@ class Baseline:
     """A torch optimizer that draws its own mini-batches and counts its gradients; a `Stepper`."""
 
     record: Record | None = None
-    """It has no epochs to tell of."""
+    """A baseline has no epochs, and so no record of one."""
 
     def __init__(self, optimizer: Optimizer, n: int, b: int, seed: int) -> None:
         if isinstance(b, bool) or not isinstance(b, int) or b < 1:
@@ -58,7 +58,7 @@ class Baseline:
         return Pass("inner", number, self._count, self.n, self.n, self._seed)
 
     def _go_to(self, steps: int) -> None:
-        """The state after that many steps, but for the tensors."""
+        """Set the state after a number of steps, except for the tensors."""
         self._steps = steps
         number, self._position = divmod(steps, self._count)
         if number != self.phase.number:
@@ -107,7 +107,7 @@ class Baseline:
         self._stopping = True
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """The gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
+        """Take the gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
         self._optimizer.zero_grad()
         with seeded(self.phase.seeds[self._position], self._params), torch.enable_grad():
             loss = closure()
@@ -141,7 +141,7 @@ class Baseline:
         self._optimizer.zero_grad()
 
     def load_output(self) -> None:
-        """The last point, which has to be finite."""
+        """Keep the last point, which has to be finite."""
         if not all_finite(self._params):
             raise FloatingPointError(f"diverged: step {self._steps} is not finite; take a smaller lr")
 
@@ -189,7 +189,7 @@ class GraphedBaseline:
         self._replays.clear()
 
     def run(self, phase: Phase, first: int, count: int) -> list[float]:
-        """Do so many steps of a phase; their losses."""
+        """Take `count` steps of a phase; returns their losses."""
         sizes = [phase.size(k) for k in range(first, first + count)]
 
         def choose(k: int) -> tuple[Graph, int]:
@@ -242,7 +242,7 @@ def sgd_momentum(
 
 
 def momentum_step(L: float, momentum: float) -> float:
-    """(1 − β)/(3L), with which momentum β moves as far in the long run as plain SGD does with its 1/(3L)."""
+    """The step (1 − β)/(3L), with which momentum β moves as far in the long run as plain SGD does with its 1/(3L)."""
     return (1 - momentum) / (3 * L)
 
 

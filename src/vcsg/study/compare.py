@@ -1,4 +1,4 @@
-"""From what a user asks for to a study, its runs, and what is made of them."""
+"""Making a study from what a user asks for, and running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vcsg.study.records import Row, RunRecord
 from vcsg.study.running import tasks, torchrun
 from vcsg.study.running.board import Reporter, board
 from vcsg.study.running.estimates import Smoothness, estimate
-from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, there
+from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
 from vcsg.study.running.workers import Outcome, perform
 from vcsg.study.running.writing import check_free
 from vcsg.study.search import SHARE, TRIALS
@@ -55,26 +55,27 @@ def make_study(
     imports: Iterable[str] = (),
     checkpoint_seconds: float = SECONDS,
 ) -> Study:
-    """The study, with its workload read and everything checked that can be before anything runs.
+    """Make a study: its workload is read, and all that can be wrong is found before anything runs.
 
     Args:
-        workload: as `vcsg.workloads.load` has it.
-        folder: where everything goes.
-        methods: names, with a protocol before a colon where one is for that alone.
-        budget: of every run.
-        protocols: for the methods without one of their own.
-        seeds: of the initial weights and of all sampling.
+        workload: the name of the workload, as `vcsg.workloads.load` takes it.
+        folder: the folder for everything that the study writes.
+        methods: names of methods; "tuned:sgd" runs one under that protocol alone.
+        budget: what each run may spend.
+        protocols: the protocols of the methods that name none themselves.
+        seeds: the seeds of the initial weights and of all sampling.
         settings: options of methods.
-        targets: that are looked for in the evaluations.
-        every: passes between these; None is a 60th of the budget.
-        trials: short runs of every search for a step size.
-        share: of the budget, for each of them; not less than 8 passes where the budget has them.
-        device: where it runs.
-        threads: of each run.
-        jobs: runs at once.
-        data_dir: where the data are.
-        command: that is noted in the folder.
-        checkpoint_seconds: between two checkpoints of a run.
+        targets: the targets to look for in the evaluations.
+        every: passes between evaluations; None is a 60th of the budget.
+        trials: short runs in every search for a step size.
+        share: the share of the budget that each of these gets, but not less than 8 passes where the budget has them.
+        device: the device that runs use.
+        threads: CPU threads per run.
+        jobs: how many runs are made at a time.
+        data_dir: the folder of the data.
+        command: the command that makes the study, to be written down in its folder.
+        imports: files and modules of your own, for the names that they register; see `vcsg.study.imports`.
+        checkpoint_seconds: seconds between two checkpoints of a run.
     """
     _check_numbers(every, share, trials, threads, jobs)
     check_seconds(checkpoint_seconds)
@@ -110,7 +111,7 @@ def make_study(
 
 
 def check_options(study: Study, workload: Workload) -> None:
-    """Make every optimizer once, so that what it has against its options is said before anything runs."""
+    """Make every optimizer once, so that a wrong option is refused before anything runs."""
     for entry in study.entries:
         options = dict(entry.options)
         if not {"lr", "L"} & set(options) and "L" in known_methods.parameters(entry.method):
@@ -122,7 +123,7 @@ def check_options(study: Study, workload: Workload) -> None:
 
 
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
-    """Make the runs that are not there yet, and show how they come along; `interrupt` tells later what ended it."""
+    """Make the missing runs of a study and show their progress; `interrupt` knows afterwards which signal ended it."""
     plan.check_place(study)
     with locked(study.folder):
         plan.begin(study)
@@ -134,9 +135,9 @@ def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) 
 
 
 def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:
-    """The one run of a study of one entry and one seed, in the study's own folder and without a protocol.
+    """Make the one run of a study with one entry and one seed, in the study's own folder and without a protocol.
 
-    With `resume`, one that is in the folder already goes on; it is returned as it is where it is done.
+    With `resume`, a run that is in the folder is continued; one that is complete is returned as it is.
     """
     (entry,), (seed,) = study.entries, study.seeds
     if not resume and torchrun.rank() == 0:
@@ -158,14 +159,14 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
 
 
 def _smoothness(study: Study, wish: Wish, show: Show) -> Smoothness | None:
-    """The L that a run by itself is given; a run that goes on has it in its notes."""
+    """The L that a single run is given; a run that is continued has it in its notes."""
     (entry,), (seed,) = study.entries, study.seeds
     by = smoothness_method(entry, study.entries)
     if by is None:
         return None
     if study.L is not None:
-        return Smoothness(study.L, "known of the workload")
-    earlier = there(study.folder)
+        return Smoothness(study.L, "known for this workload")
+    earlier = run_in(study.folder)
     if earlier is not None and "L" in earlier.notes:
         return Smoothness(**earlier.notes["L"])
     found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, wish, show)
@@ -175,7 +176,7 @@ def _smoothness(study: Study, wish: Wish, show: Show) -> Smoothness | None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`3` for the seeds 0, 1, 2, or a list: `0,5,7`."""
+    """Read seeds: `3` stands for 0, 1 and 2, and `0,5,7` is a list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts if part) or not any(parts):
         raise ValueError(f"seeds {text!r}: give how many, such as 3, or which, such as 0,5,7")

@@ -1,4 +1,4 @@
-"""A study: what is compared with what, under which rules, and where its folder has what.
+"""The plan of a study: what is compared, under which rules, and what its folder holds.
 
 study.json                            what was asked for
 smoothness/PROTOCOL/METHOD/seed-K.json   an L that was estimated for a protocol
@@ -40,24 +40,24 @@ class Study:
     """Passes between evaluations."""
     targets: tuple[Target, ...] = ()
     trials: int = TRIALS
-    """Of every search for a step size."""
+    """Short runs in every search for a step size."""
     share: float = SHARE
-    """Of the budget, for each of them."""
+    """The share of the budget that each of these short runs gets."""
     device: str = "cpu"
     threads: int = 1
     data_dir: str | None = None
     n: int = 0
     L: float | None = None
-    """That the workload knows."""
+    """The smoothness constant, where the workload knows it."""
     claim: Row | None = None
     command: str = ""
     """The command that makes the study."""
     imports: tuple[str, ...] = ()
     """Files and modules of the user's own that the study needs, loaded already; see `vcsg.study.imports`."""
     jobs: int = field(default=1, compare=False)
-    """Runs at once."""
+    """How many runs are made at a time."""
     checkpoint_seconds: float = field(default=SECONDS, compare=False)
-    """Between two checkpoints of a run."""
+    """Seconds between two checkpoints of a run."""
 
     @property
     def gradients(self) -> bool:
@@ -69,7 +69,7 @@ class Study:
         return self.budget.part(self.share, self.n, LEAST_PASSES)
 
     def identity(self) -> Row:
-        """What runs must agree in to be of one study, as JSON has it."""
+        """Everything that must stay the same when a study is continued, as JSON holds it."""
         found: Row = {
             "workload": self.workload,
             "methods": {entry.path: entry.options for entry in self.entries},
@@ -106,27 +106,27 @@ class Study:
 
 
 def check_place(study: Study) -> None:
-    """A folder has room for a study or for a run."""
+    """Refuse a folder that holds a single run."""
     if (study.folder / "run.json").exists():
         raise ValueError(f"{study.folder} holds a single run: give another folder for the study")
 
 
 def begin(study: Study) -> None:
-    """Write down what the study is; one that is there already has to be the same."""
+    """Write study.json; a study that is in the folder already has to be the same one."""
     check_place(study)
     path = study.folder / "study.json"
     if path.exists():
         differences = _differences(read(study.folder)["identity"], study.identity())
         if differences:
             raise ValueError(
-                f"{study.folder} holds another study ({'; '.join(differences)}): give another folder or remove that one"
+                f"{study.folder} holds another study ({'; '.join(differences)}): give another folder, or remove it"
             )
     study.folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(study.as_json(), indent=1) + "\n")
 
 
 def read(folder: Path) -> Row:
-    """The study.json of a folder."""
+    """Read the study.json of a folder."""
     path = folder / "study.json"
     try:
         found = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -134,12 +134,14 @@ def read(folder: Path) -> Row:
             raise ValueError(f"{path} has format {found['format']}, this version reads up to {FORMAT}: upgrade vcsg")
         _check_content(found)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not that of a study ({error!r}): remove it, or choose another folder") from error
+        raise ValueError(
+            f"{path} is not the file of a study ({error!r}): remove it, or choose another folder"
+        ) from error
     return found
 
 
 def _check_content(study: Row) -> None:
-    """A KeyError where a study.json has no workload, or where a target has no metric, no value, or one unknown."""
+    """Raise a KeyError where a study.json lacks a workload, or has a target without a value or a known metric."""
     targets = [(target["metric"], target["value"]) for target in study.get("targets") or []]
     claim = study.get("claim")
     targets += [(claim["metric"], claim["target"])] if claim else []
@@ -147,11 +149,11 @@ def _check_content(study: Row) -> None:
         raise KeyError(f"metrics are {', '.join(METRICS)}")
 
 
-def _differences(there: Row, asked: Row) -> list[str]:
+def _differences(earlier: Row, asked: Row) -> list[str]:
     return [
-        f"{name} was {_short(there.get(name))}, now {_short(value)}"
+        f"{name} was {_short(earlier.get(name))}, now {_short(value)}"
         for name, value in asked.items()
-        if there.get(name) != value
+        if earlier.get(name) != value
     ]
 
 

@@ -35,8 +35,10 @@ MINIBATCHES: dict[str, dict[str, Options]] = {
         "adamw": {"b": 64},
     },
 }
-"""By protocol; other methods keep their own. The paper does not say what SCSG had: it gets about the n^¼ of the others,
-for at b = 1 most of its time goes into Python. Per gradient b = 1 did better (docs/results); --set scsg.b=1 has it."""
+"""Options by protocol and method; other methods keep their defaults.
+
+The paper does not say which mini-batches SCSG had. It gets about the n^¼ of the others, for at b = 1 most of its time
+goes into Python. Per gradient b = 1 did better (docs/results); --set scsg.b=1 runs it so."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Entry:
     protocol: str
     method: str
     options: Options
-    """As far as they are the same for all seeds and known before anything is run."""
+    """The options that are the same for all seeds and known before anything is run."""
 
     def option(self, name: str) -> Any:
-        """Its value, given or by default."""
+        """The value of an option, given or by default."""
         return self.options.get(name, methods.parameters(self.method)[name].default)
 
     @property
@@ -58,12 +60,12 @@ class Entry:
 
     @property
     def path(self) -> str:
-        """Of its runs, below "runs" in a study's folder."""
+        """The path of its runs, below "runs" in a study's folder."""
         return f"{self.protocol}/{self.method}"
 
 
 def entries(names: Iterable[str], protocols: Iterable[str], settings: MethodSettings) -> tuple[Entry, ...]:
-    """The methods under every protocol, or under their own where one is prefixed: "tuned:sgd-momentum"."""
+    """The entries of a study: methods under every protocol, or under one alone, as in "tuned:sgd-momentum"."""
     protocols = list(protocols)
     pairs = [pair for name in names for pair in _pairs(name, protocols)]
     settings.check(dict.fromkeys(method for _, method in pairs))

@@ -1,13 +1,13 @@
-"""What a run leaves on disk, and how it is read again: one folder per run, plain text but for the weights.
+"""The records of a run: one folder per run, which is plain text except for the weights.
 
-    run.json              what was asked for, where it ran, and how it ended
+    run.json              what was asked for, where the run was made, and how it ended
     evaluations.jsonl     one line per evaluation, in order
     epochs.jsonl          one line per epoch of a method of the family: its `vcsg.Record`
     weights.safetensors   the final weights
-    checkpoint-*.vcsg     while it is not finished, see `vcsg.training.checkpoints`
+    checkpoint-*.vcsg     while the run is not finished; see `vcsg.training.checkpoints`
 
-Every line is on its way to the disk before the run goes on, so a run that was killed is readable up to there. Tables,
-figures and report are made from these folders alone, wherever they were written.
+Every line is written before the run continues, so a run that was killed can be read up to its last line. Tables,
+figures and reports are made from these folders alone, wherever they were written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-"""Of the folders; a reader refuses what is newer than itself."""
+"""The version of the folders' format; a newer one is refused."""
 
 Row = dict[str, Any]
 
@@ -30,52 +30,52 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass
 class RunConfig:
-    """What was asked for: with the same of it on the same machine, a run has the same records except times."""
+    """What was asked of a run: asked again on the same machine, it gives the same records except times."""
 
     workload: str
-    """As `vcsg.workloads.load` takes it."""
+    """The name of the workload, as `vcsg.workloads.load` takes it."""
     method: str
-    """A registered name, or that of a baseline of torch."""
+    """The name of a registered method or baseline."""
     label: str
-    """What tables and figures call it."""
+    """The name of the method in tables and figures."""
     options: Row
-    """Of the method and the optimizer: b, lr, L, eps, …"""
+    """Options of the method and the optimizer: b, lr, L, eps, …"""
     seed: int
     budget: dict[str, float]
-    """{"passes": 30.0} or {"seconds": 120.0}, or both: the first that is reached."""
+    """The limits, {"passes": 30.0} or {"seconds": 120.0} or both: the first that is reached ends the run."""
     every: float
     """Passes between two evaluations."""
     protocol: str
-    """"default", "paper", "tuned", or "" for a run by itself."""
+    """The protocol: "default", "paper", "tuned", or "" for a run that is no part of a study."""
     role: str = "run"
-    """"run", or "search" for one that only chose a step size."""
+    """"run", or "search" for a short run that only helps to choose a step size."""
     device: str = "cpu"
     threads: int = 1
     n: int = 0
-    """Training samples."""
+    """The number of training samples."""
     tests: int = 0
-    """Test samples."""
+    """The number of test samples."""
     parameters: int = 0
     command: str = ""
-    """That makes the run again."""
+    """The command that makes the run again."""
 
 
 @dataclass
 class RunRecord:
-    """A run as its folder tells it."""
+    """A run, as read from its folder."""
 
     path: Path
     config: RunConfig
     environment: Row
     """Versions and hardware: "vcsg", "torch", "python", "platform", "processor", "cores", "device"."""
     started: str
-    """The time, in ISO 8601."""
+    """When the run started, in ISO 8601."""
     status: str
     """"running" (or killed), "finished", "interrupted" or "failed"."""
     message: str = ""
     """Why a run failed."""
     notes: Row = field(default_factory=dict)
-    """What the protocol has to say: where L came from, what a search found."""
+    """Further facts: where L came from, what a search found, what was warned of."""
     evaluations: list[Row] = field(default_factory=list)
     """"ifo", "passes", "seconds" (training alone), "epoch", "train_loss" (over all n samples), and what the workload
     measures: "test_loss", "test_error", "test_error_top5"; "grad_norm2" (‖∇f‖² over all n samples) on the last one at
@@ -101,7 +101,7 @@ def load(*folders: str | os.PathLike[str], known: Iterable[RunRecord] = ()) -> l
 
 def _heads(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder: give one that `vcsg run` or `vcsg compare` wrote")
+        raise FileNotFoundError(f"{folder} is not a folder: give one that `vcsg run` or `vcsg compare` wrote")
     return folder.rglob("run.json")
 
 
@@ -126,7 +126,7 @@ def _read(head: Path) -> RunRecord:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The whole lines of a file; the last one of a run that was killed may be cut off."""
+    """The complete lines of a file; a run that was killed may have left its last line cut off."""
     if not path.exists():
         return
     for number, line in enumerate(lines := path.read_bytes().splitlines(keepends=True), 1):

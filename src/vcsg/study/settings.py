@@ -18,18 +18,18 @@ WORDS = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """Options for every method that has them, and those for one."""
+    """Options for every method that has them, and options for single methods."""
 
     common: Options = field(default_factory=dict)
     own: dict[str, Options] = field(default_factory=dict)
 
     def of(self, method: str) -> Options:
-        """The options of a method: its own go before the common ones."""
+        """The options of a method; its own override the common ones."""
         known = methods.parameters(method)
         return {key: value for key, value in self.common.items() if key in known} | self.own.get(method, {})
 
     def check(self, used: Iterable[str]) -> None:
-        """Every option has to be one of a method that is run."""
+        """Refuse an option that no method of the study has."""
         used = list(used)
         for method, options in self.own.items():
             if method not in used:
@@ -45,7 +45,7 @@ class MethodSettings:
 
 
 def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None) -> MethodSettings:
-    """Of a file and the command line, which goes before it.
+    """Read options from a file and from the command line, which overrides the file.
 
     In the file, `eps = 0.01` is for every method that has it, and a table `[scsg]` for one of them.
     """

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from vcsg.names import suggestion
 
 METRICS = ("train_loss", "test_loss", "test_error", "test_error_top5", "grad_norm2")
-"""That a target can be set for; of all of them less is better."""
+"""The metrics that can have a target; less is better for all of them."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A metric and the value of it that is to be reached."""
+    """A metric, and the value that it is to reach."""
 
     metric: str
     value: float
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """`test-error=0.025` as a target."""
+        """Read a target such as `test-error=0.025`."""
         name, equals, value = text.partition("=")
         metric = name.strip().replace("-", "_")
         if not equals:

@@ -47,7 +47,7 @@ def _speedups(section: Section, found: list[ClaimRow], protocols: list[str]) -> 
 
 
 def _own_time(section: Section, found: list[ClaimRow], protocols: list[str]) -> Iterator[list[Cell]]:
-    """VCSG's own time, where the paper has it."""
+    """A row with VCSG's own time, where the paper gives it."""
     own = {row.protocol: row for row in found if row.claimed_seconds is not None}
     if not own:
         return

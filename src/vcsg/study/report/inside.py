@@ -11,7 +11,7 @@ from vcsg.study.view.epoch_series import EpochSeries, epochs_of
 from vcsg.study.view.style import GREEN, ORANGE, PURPLE, SKY, VERMILLION
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
-"""Of the regimes."""
+"""The colours of the regimes."""
 
 
 def inside(run: RunRecord) -> Plot:

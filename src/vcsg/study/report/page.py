@@ -29,19 +29,22 @@ CONFIG = {
     "responsive": True,
     "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 }
-"""Of plotly: the buttons above a figure."""
-TABLE_NOTE = "A run that did not reach the target counts as infinitely long. Ratios are of times, over all protocols."
-TARGET_NOTE = (
-    "To the first evaluation at which the target is reached: the median over seeds, with a line from the lowest to the "
-    "highest. Hatched: what was spent without reaching it."
+"""Settings of plotly: the buttons above a figure."""
+TABLE_NOTE = (
+    "A run that did not reach the target counts as infinitely long. The ratio compares the time with the best of all "
+    "protocols."
 )
-INSIDE_NOTE = "One dot per epoch, at its anchor; of many epochs, some. The bound holds with a confidence of 95 %."
+TARGET_NOTE = (
+    "A bar ends at the first evaluation that reaches the target: the median over seeds, with a line from the lowest to "
+    "the highest. A hatched bar shows what was spent without reaching it."
+)
+INSIDE_NOTE = "Each dot is an epoch, drawn at its anchor; long runs show a part of them. The bound has 95 % confidence."
 UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
-"""What a switch offers."""
+"""The choices of a switch, by unit."""
 
 
 class Page:
-    """One report."""
+    """The HTML page of one report."""
 
     def __init__(self, sections: list[Section], folders: Sequence[Path]) -> None:
         self._sections = sections
@@ -157,7 +160,7 @@ class Page:
         return tag("div", tag("h4", name), Markup(made), class_="plot", role="group", aria_label=said)
 
     def _commands(self, section: Section) -> Markup:
-        """Those that made the records and, from them, figures and tables; with a button to copy them."""
+        """The commands that made the records, and from them this page, with a button to copy them."""
         button = tag("button", "Copy", type="button", class_="copy", aria_label="Copy the commands")
         return tag("div", tag("pre", "\n".join([*section.commands, self._command])), button, class_="command")
 
@@ -175,14 +178,14 @@ def _switch(name: str, units: list[str]) -> Markup:
 
 
 def _notes(section: Section) -> Markup:
-    """What the protocols had to say: where L came from, what a search found, what was warned of."""
+    """The notes of all runs: where L came from, what a search found, what was warned of."""
     found = [f"{_title(run)}: {note}" for run in section.runs for note in _remarks(run)]
     items = [tag("li", line) for line in dict.fromkeys(found)]
-    return tag("details", tag("summary", "Notes of the protocols"), tag("ul", items)) if items else text()
+    return tag("details", tag("summary", "Notes on the runs"), tag("ul", items)) if items else text()
 
 
 def _place(run: RunRecord, named: bool) -> str:
-    """Which run a plot is of; its label too, where there are several."""
+    """The run that a plot shows, with its label where there are several."""
     config = run.config
     return ", ".join(filter(None, (config.protocol, config.label if named else "", f"seed {config.seed}")))
 

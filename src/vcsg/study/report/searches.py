@@ -71,7 +71,7 @@ def _by_method(runs: list[RunRecord]) -> list[list[RunRecord]]:
 
 
 def _remark(section: Section, best: RunRecord) -> str:
-    """Where no trial was good, or the best is the smallest or the largest that was tried."""
+    """A remark where no trial ended well, or where the best step is at the edge of what was tried."""
     if math.isinf(_loss(best)):
         return "no trial came to a finite loss"
     runs = [run for run in section.runs if run.config.method == best.config.method]

@@ -150,15 +150,15 @@ class Execution:
 
         A run that is done is returned.
         """
-        earlier = there(self._order.path)
+        earlier = run_in(self._order.path)
         if earlier is not None:
             check_same(earlier.path / "run.json", identity(earlier), identity(self._record))
-            if done(earlier):
+            if is_complete(earlier):
                 budgets = ({"budget": run.config.budget} for run in (earlier, self._record))
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
-                torchrun.said(DONE)
+                torchrun.from_rank_0(DONE)
                 return earlier
         sweep(self._order.path)
         resumed = self._saver.load()
@@ -168,12 +168,12 @@ class Execution:
             message = "%s holds a run that was broken off before a checkpoint that is sound: it begins anew"
             checkpoint_logger.warning(message, self._order.path)
         self._writer.begin(resumed)
-        torchrun.said(RESUMED if resumed else BEGUN)
+        torchrun.from_rank_0(RESUMED if resumed else BEGUN)
         return None
 
     def assist(self, wish: Wish) -> RunRecord:
         """On another rank than the first: take part in the run that it begins or takes up."""
-        word = torchrun.said()
+        word = torchrun.from_rank_0()
         if word == RESUMED and not self._saver.load():
             raise FileNotFoundError(
                 f"rank {torchrun.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder "
@@ -202,7 +202,7 @@ class Execution:
         except BaseException:
             self._writer.close("interrupted")
             raise
-        if done(self._record):
+        if is_complete(self._record):
             self._checkpoints.clear()
         return self._record
 
@@ -301,12 +301,12 @@ def identity(record: RunRecord) -> Row:
     return {name: getattr(record.config, name) for name in names} | options | versions
 
 
-def there(path: Path) -> RunRecord | None:
+def run_in(path: Path) -> RunRecord | None:
     """The run in a folder."""
     return load(path)[0] if (path / "run.json").exists() else None
 
 
-def done(record: RunRecord) -> bool:
+def is_complete(record: RunRecord) -> bool:
     """Whether the run is not to be done again: it came to its end, or diverged, as it would again."""
     return record.status == "finished" or (record.status == "failed" and bool(record.notes.get("diverged")))
 

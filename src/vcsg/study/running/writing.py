@@ -1,4 +1,4 @@
-"""Writing the records of a run; `vcsg.study.records` says what they are and reads them again."""
+"""Writing the records of a run, which `vcsg.study.records` describes and reads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vcsg.training.checkpoints import Damaged
 
 
 class RunWriter:
-    """Writes the folder of one run. What cannot be written is an OSError that names the file."""
+    """Writes the folder of one run. An OSError names the file that could not be written."""
 
     def __init__(self, path: str | os.PathLike[str], record: RunRecord) -> None:
         self._path, self._record = Path(path), record
 
     def begin(self, resumed: bool = False) -> None:
-        """The run begins, with nothing in the folder that an earlier one left; or goes on, with what it left."""
+        """Begin the run in an empty folder, or continue it with what the folder holds."""
         self._path.mkdir(parents=True, exist_ok=True)
         if not resumed:
             for name in (EVALUATIONS, EPOCHS, WEIGHTS):
@@ -42,14 +42,14 @@ class RunWriter:
         self._head()
 
     def state_dict(self) -> dict[str, Any]:
-        """How long the files are, once they are on disk."""
+        """The lengths of the files, which are on disk by then."""
         return {name: synced_size(self._path / name) for name in (EVALUATIONS, EPOCHS)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Cut off what came after: it will come again."""
+        """Cut off what was written after the checkpoint: the run will write it again."""
         for name, size in state_dict.items():
-            if (there := synced_size(self._path / name)) < size:
-                raise Damaged(f"{self._path / name} has {there:,} bytes, where a checkpoint counts on {size:,}")
+            if (found := synced_size(self._path / name)) < size:
+                raise Damaged(f"{self._path / name} has {found:,} bytes, and a checkpoint needs {size:,}")
         for name, size in state_dict.items():
             if (self._path / name).exists():
                 os.truncate(self._path / name, size)
@@ -72,15 +72,13 @@ class RunWriter:
 
 
 def check_free(path: Path) -> None:
-    """A folder has room for one run."""
+    """Refuse a folder that holds a run already."""
     if (path / "run.json").exists():
-        raise FileExistsError(
-            f"{path} holds a run already: give another folder, or --resume to go on with one that was broken off"
-        )
+        raise FileExistsError(f"{path} holds a run already: give another folder, or continue the run with --resume")
 
 
 def epoch_row(record: Record) -> Row:
-    """A `vcsg.Record` as a line: its fields but the anchor, and what the anchor measured."""
+    """A `vcsg.Record` as a row: its fields except the anchor, and what the anchor measured."""
     row: Row = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "anchor"}
     anchor = record.anchor
     row |= {"anchor_size": None, "loss": None, "variance": None, "gradient_norm2": None, "gradient_bound": None}
@@ -96,7 +94,7 @@ def epoch_row(record: Record) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """The same with None for every number that is not finite, which JSON has no word for."""
+    """The value with None for every number that is not finite, because JSON cannot write those."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

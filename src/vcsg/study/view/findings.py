@@ -283,7 +283,7 @@ def _cautions(section: Section) -> list[str]:
     if broken:
         said.append(f"{broken} {'run' if broken == 1 else 'runs'} did not finish; the reasons are listed.")
     if section.jobs > 1:
-        said.append(f"{section.jobs} runs at a time shared the machine, so their times are longer than alone.")
+        said.append(f"{section.jobs} runs at a time shared the machine, so each took longer than it would alone.")
     machines = {(run.environment.get("device"), run.environment.get("processor")) for run in section.runs}
     if len(machines) > 1:
         said.append("The runs come from different machines, so their times cannot be compared.")

@@ -1,4 +1,4 @@
-"""Figures for print, from the records of runs alone; every one is a function that returns a matplotlib figure."""
+"""Figures for print, made from records alone; each is a function that returns a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DPI = 200
 FORMATS = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
-"""The suffixes, and the metadata that would differ from one writing to the next."""
+"""The suffixes of the files, and the metadata to leave out because it would differ each time."""
 
 
 def draw(
@@ -27,7 +27,7 @@ def draw(
 
     Args:
         runs: of one or several workloads and protocols; those of a search are left out.
-        out: the folder, made where it is not there.
+        out: the folder, which is made where it is missing.
         targets: for all workloads, or by workload.
 
     Returns:

@@ -44,7 +44,7 @@ SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "pdf.fonttype": 42,
 }
-"""Of matplotlib, for all figures."""
+"""The settings of matplotlib for all figures."""
 LEGEND_GAP, LEGEND_LETTER = 46.0, 3.9
 """The width of an entry of a legend, in points: its line and the gaps, and a letter of its text."""
 ENDS = {"failed": "X", "interrupted": "o", "running": "o"}

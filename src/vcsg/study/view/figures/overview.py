@@ -28,7 +28,7 @@ from vcsg.study.view.style import Look, looks
 from vcsg.study.view.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
 
 Targets = Mapping[str, Sequence[Target]]
-"""By workload."""
+"""Targets by workload."""
 ROW = 1.95
 """The height of a row of panels, in inches."""
 LEGEND = 0.45
@@ -133,7 +133,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
 
 
 def title(figure: Figure, runs: list[RunRecord], protocol: str, targets: Targets) -> None:
-    """What a reader has to know who sees the figure alone."""
+    """The title: what a reader has to know who sees the figure alone."""
     parts = [f"protocol: {protocol}"] if protocol else []
     if any(targets.get(name) for name in workloads(runs)):
         parts.append("horizontal line: the target")
