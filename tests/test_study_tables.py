@@ -218,6 +218,15 @@ def test_variance_reduction_is_named_only_where_it_is_compared(methods: str, tar
     assert not [sentence for sentence in found if "variance reduction" in sentence]
 
 
+def test_a_method_that_failed_decides_nothing_by_its_end() -> None:
+    runs = [run("sgd", 0.05, status="failed"), run("vcsg", 0.08), run("scsg", 0.09, status="failed")]
+    found = said(runs)
+    assert found[0].startswith("Lowest test error at the end: VCSG, 8.00 %")
+    assert not [sentence for sentence in found if "variance reduction" in sentence or "ahead of" in sentence]
+    runs[0].evaluations.clear()
+    assert said(runs)[0] == found[0], "a run without any evaluation does not change what is compared"
+
+
 def test_one_method_alone_is_told_without_a_comparison() -> None:
     assert said([run("sgd", 0.05)]) == ["SGD ended at a test error of 5.00 %."]
 

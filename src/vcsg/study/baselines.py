@@ -91,7 +91,7 @@ class Baseline:
         until: Callable[[Record], bool] | None = None,
     ) -> Iterator[Any]:
         if until is not None:
-            raise ValueError("until= tests the records of epochs, which an optimizer of torch has not: give passes=")
+            raise ValueError("until= tests the records of epochs, and an optimizer of torch has none: give passes=")
         read = feed(data, self.n, self.sampler)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         self._stopping = False

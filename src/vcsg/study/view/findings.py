@@ -91,7 +91,8 @@ def _by_seconds(target: Target) -> Callable[[Line], float]:
 
 def _end_metric(lines: list[Line], targets: list[Target]) -> str:
     order = [*(target.metric for target in targets if target.metric in SCALES), *ENDS]
-    shared = [metric for metric in order if all(metric in line.final for line in lines)]
+    ended = [line for line in lines if any(metric in line.final for metric in ENDS)]
+    shared = [metric for metric in order if all(metric in line.final for line in ended)]
     return next(iter(shared), "train_loss")
 
 
@@ -152,9 +153,10 @@ def _variance_reduction(section: Section, lines: list[Line], metric: str) -> lis
         own = _kinds([line for line in lines if line.protocol == protocol])
         if own[0] and own[1]:
             rules = f" (protocol {protocol})" if len({line.protocol for line in lines}) > 1 else ""
-            return [_paid(section, *own, metric, rules)[0]]
-    sentence, pair = _paid(section, reducing, plain, metric, "")
-    return [sentence, _uneven(*pair)]
+            return [sentence for sentence, _ in _paid(section, *own, metric, rules)]
+    return [
+        sentence for found, pair in _paid(section, reducing, plain, metric, "") for sentence in (found, _uneven(*pair))
+    ]
 
 
 def _kinds(lines: list[Line]) -> tuple[list[Line], list[Line]]:
@@ -165,17 +167,19 @@ def _kinds(lines: list[Line]) -> tuple[list[Line], list[Line]]:
 
 def _paid(
     section: Section, reducing: list[Line], plain: list[Line], metric: str, rules: str
-) -> tuple[str, tuple[Line, Line]]:
-    """The sentence, and the two lines that it compares."""
+) -> list[tuple[str, tuple[Line, Line]]]:
+    """The sentence with the two lines that it compares; none where one kind came to no finite end."""
     for target in section.targets:
         pair = min(reducing, key=_by_seconds(target)), min(plain, key=_by_seconds(target))
         if not all(math.isinf(_seconds(line, target)) for line in pair):
-            return _paid_in_time(*pair, target, rules), pair
+            return [(_paid_in_time(*pair, target, rules), pair)]
     pair = min(reducing, key=lambda line: _end(line, metric)), min(plain, key=lambda line: _end(line, metric))
     if section.targets:
         undecided = "No method reached a target, so whether variance reduction pays is not decided"
-        return f"{undecided}{rules}.", pair
-    return _paid_in_the_end(section, *pair, metric, rules), pair
+        return [(f"{undecided}{rules}.", pair)]
+    if not all(math.isfinite(_end(line, metric)) for line in pair):
+        return []
+    return [(_paid_in_the_end(section, *pair, metric, rules), pair)]
 
 
 def _paid_in_time(reducing: Line, plain: Line, target: Target, rules: str) -> str:
@@ -225,6 +229,9 @@ def _beside_vcsg(lines: list[Line], metric: str) -> list[str]:
     said = []
     for own in (line for line in lines if line.method == "vcsg"):
         reducing, _ = _kinds([line for line in lines if line.protocol == own.protocol and line is not own])
+        reducing = [line for line in reducing if math.isfinite(_end(line, metric))]
+        if math.isinf(_end(own, metric)):
+            continue
         for words, ahead in (("is ahead of", True), ("is not ahead of", False)):
             others = [line for line in reducing if (_end(own, metric) < _end(line, metric)) == ahead]
             named = "; ".join(f"{line.label} ({_shown(line, metric)})" for line in others)
