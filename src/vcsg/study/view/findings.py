@@ -31,7 +31,7 @@ def findings(section: Section) -> list[str]:
     if not section.lines:
         return ["No run has been made yet."]
     lines = [line for line in section.lines if set(line.status) <= {"finished", "failed"}]
-    if len(section.lines) == 1:
+    if lines == section.lines and len(lines) == 1:
         return [*_single(section), *_cautions(section)]
     if len(lines) < 2:
         return [NOTHING, *_cautions(section)]
@@ -154,9 +154,8 @@ def _variance_reduction(section: Section, lines: list[Line], metric: str) -> lis
         if own[0] and own[1]:
             rules = f" (protocol {protocol})" if len({line.protocol for line in lines}) > 1 else ""
             return [sentence for sentence, _ in _paid(section, *own, metric, rules)]
-    return [
-        sentence for found, pair in _paid(section, reducing, plain, metric, "") for sentence in (found, _uneven(*pair))
-    ]
+    across = _paid(section, reducing, plain, metric, "")
+    return [sentence for found, pair in across for sentence in (found, _uneven(*pair))]
 
 
 def _kinds(lines: list[Line]) -> tuple[list[Line], list[Line]]:
