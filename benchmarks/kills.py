@@ -75,7 +75,7 @@ def fit(folder: str) -> None:
     import torch
 
     import vcsg
-    from vcsg.study.runs import initial_model, load_workload
+    from vcsg.study.running.runs import initial_model, load_workload
 
     workload = load_workload(WORKLOAD, None, "cpu")
     result = vcsg.fit(
@@ -150,7 +150,7 @@ def in_phase(kind: str) -> Install:
 
 
 def in_evaluation(countdown: Countdown) -> None:
-    from vcsg.study import runs
+    from vcsg.study.running import runs
     from vcsg.training import evaluation, fitting
 
     def means(*arguments: Any) -> Any:
@@ -201,7 +201,7 @@ def at_line(share: float) -> Install:
 
     def install(countdown: Countdown) -> None:
         from vcsg import files
-        from vcsg.study import records
+        from vcsg.study.running import writing
 
         def append(path: Any, line: bytes) -> None:
             if countdown.due():
@@ -209,7 +209,7 @@ def at_line(share: float) -> Install:
                 countdown.strike()
             files.append(path, line)
 
-        vars(records)["append"] = append
+        vars(writing)["append"] = append
 
     return install
 
@@ -270,7 +270,7 @@ def serve() -> None:
     import torch._dynamo  # an optimizer imports it when it is made
 
     import vcsg.cli  # noqa: F401
-    from vcsg.study.runs import load_workload
+    from vcsg.study.running.runs import load_workload
     from vcsg.workloads import register_workload
 
     torch.set_num_threads(1)

@@ -11,7 +11,8 @@ import numpy as np
 
 from vcsg import Record
 from vcsg.run.variance import Anchor
-from vcsg.study.records import Row, RunConfig, RunRecord, RunWriter
+from vcsg.study.records import Row, RunConfig, RunRecord
+from vcsg.study.running.writing import RunWriter
 
 ENVIRONMENT = {
     "vcsg": "0.1.0",

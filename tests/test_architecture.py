@@ -11,14 +11,14 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "cli", "__main__",
+        "study", "extend", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
         "sampling", "randomness", "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
     ],
-    "gpu": ["kernels", "graphs", "executor"],
+    "gpu": ["triton_kernels", "graphs", "executor"],
     "training": [
         "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "result", "progress", "evaluation",
         "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
@@ -32,7 +32,16 @@ ORDER: dict[str, list[str]] = {
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
     ],
-    "study": [],
+    "study": [
+        "targets", "records", "baselines", "imports", "methods", "settings", "budgets", "protocols", "search", "plan",
+        "running", "compare", "reproduce", "view", "report", "outcome",
+    ],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
+    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
+    "study.view.figures": ["axes", "bars", "anchors", "overview"],
+    "study.report": [
+        "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",
+    ],
 }  # fmt: skip
 """Of the library and of every folder in it, the modules and folders, innermost first."""
 CORE = {"torch", "numpy", "vcsg"}

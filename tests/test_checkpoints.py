@@ -18,7 +18,8 @@ from torch.nn.functional import cross_entropy
 import vcsg
 from vcsg import files
 from vcsg.run.sampling import Phase
-from vcsg.study.records import RunConfig, RunRecord, RunWriter
+from vcsg.study.records import RunConfig, RunRecord
+from vcsg.study.running.writing import RunWriter
 from vcsg.training import saving
 from vcsg.training.checkpoints import HEAD, Checkpoints, Damaged, decode, encode, write
 from vcsg.training.saving import Generators, Saver

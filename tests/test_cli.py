@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +23,8 @@ from typer.testing import CliRunner, Result
 
 import vcsg
 from vcsg.cli import app
-from vcsg.study import progress
 from vcsg.study.records import load
+from vcsg.study.running import board as progress
 
 SOURCE = Path(vcsg.__file__).parents[1]
 TINY = ("--budget", "2passes", "--every", "1")
@@ -116,9 +118,9 @@ def test_compare_from_end_to_end() -> None:
     assert "tiny/lenet-300-100 (n = 60), seeds 0, 1" in out
     for label in ("VCSG, b_min=4", "SGD, b=8", "SGD, momentum 0.9, b=64"):
         assert re.search(rf"^ {label} +(default|tuned) +(2 of 2 seeds|1 of 2 seeds|not reached) ", out, re.MULTILINE)
-    assert "Lowest test error: " in out
-    assert "2 runs at once shared the machine" in out
-    assert "tuned: step sizes by 3 short runs for each method" in out
+    assert "Lowest test error at the end: " in out
+    assert "2 runs at a time shared the machine" in out
+    assert "tuned: 3 short runs per method chose the step sizes" in out
     study = json.loads(Path("out/study.json").read_text())
     assert study["command"] == shlex.join(["vcsg", *words])
     assert study["targets"] == [{"metric": "test_error", "value": 0.6}]
@@ -139,11 +141,11 @@ def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
     assert done.exit_code == 1
     assert "vcsg: runs/default/sgd-momentum/seed-0: diverged: the loss is" in done.stderr
     assert "SGD, momentum 0.9 (1 failed)" in done.stdout
-    assert "Lowest ‖∇f‖²: " in done.stdout
+    assert "Lowest ‖∇f‖² at the end: " in done.stdout
 
 
 def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vcsg.study import tasks
+    from vcsg.study.running import tasks
 
     def broken(*_: object) -> None:
         raise FloatingPointError("no L to be had")
@@ -158,11 +160,12 @@ def test_nothing_to_show_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are drawn is tested elsewhere, and what they need may be missing."""
-    from vcsg.study import figures, report
+    from vcsg.study import report
+    from vcsg.study.view import figures
 
     drawn: list[Path] = []
     monkeypatch.setattr(figures, "draw", lambda runs, out, targets: drawn.append(out) or [out / "one.png"])
-    monkeypatch.setattr(report, "write", lambda folders, path: drawn.append(path) or path)
+    monkeypatch.setattr(report, "write", lambda found, folders, path: drawn.append(path) or path)
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "1", "--target", "train-loss=0.1"]
     done = call(*words)
     assert drawn == [Path("study-output/figures"), Path("study-output/report.html")]
@@ -185,6 +188,48 @@ def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.Monk
     assert "vcsg: it needs something" in done.stderr
 
 
+def _count_parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A list that grows by the path of every record that is read."""
+    from vcsg.study import records
+
+    parsed: list[Path] = []
+    read = records._read
+    monkeypatch.setattr(records, "_read", lambda head: parsed.append(head) or read(head))
+    return parsed
+
+
+@pytest.mark.parametrize("methods", ["vcsg,sgd,tuned:svrg,tuned:sgd", "gd,sgd"])
+def test_terminal_and_report_say_the_same(methods: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the page finds stands in the terminal too, and every record is read once for both."""
+    pytest.importorskip("plotly")
+    from vcsg.study.view import figures
+
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
+    words = ["compare", network(Path.cwd()), "--methods", methods, *TINY, "--seeds", "2", "--trials", "3"]
+    words += ["--set", "b=8", "--target", "test-error=0.6"]
+    assert call(*words, "--no-report").exit_code == 0
+    parsed = _count_parses(monkeypatch)
+    done = call("report", "study-output")
+    assert sorted(parsed) == sorted(Path("study-output").rglob("run.json"))
+    page = Path("study-output/report.html").read_text(encoding="utf-8")
+    section = page[page.index('id="findings"') :]
+    shown = html.unescape(re.sub(r"<[^>]+>", "", section[section.index(">") + 1 : section.index("</section>")]))
+    found = " ".join(shown.split("tiny/lenet-300-100. ", 1)[1].split())
+    assert found in " ".join(done.stdout.split())
+    assert ("variance reduction" in found) == ("svrg" in methods)
+
+
+def test_a_study_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly")
+    from vcsg.study.view import figures
+
+    monkeypatch.setattr(figures, "draw", lambda *_: [])
+    parsed = _count_parses(monkeypatch)
+    assert call("compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "2").exit_code == 0
+    assert sorted(parsed) == sorted(Path("study-output").rglob("run.json"))
+    assert len(parsed) == 4
+
+
 def _table(output: str) -> list[str]:
     return [line for line in output.splitlines() if "  " in line]
 
@@ -200,7 +245,7 @@ def test_protocols_can_be_repeated_or_listed() -> None:
 
 
 def test_narrow_terminals_get_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vcsg.study import tables
+    from vcsg.study.view import tables
 
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "2", "--target", "grad-norm2=10"]
     wide = call(*words, "--no-report").output
@@ -229,7 +274,90 @@ def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
     done = call(*words, *short)
     assert done.exit_code == 0, done.output
     assert len(load("demo-output/runs")) == 5
-    assert "Lowest test error: " in done.stdout
+    assert "Lowest test error at the end: " in done.stdout
+
+
+# --- --import
+
+
+def documented() -> tuple[str, list[str]]:
+    """The file and the command of docs/study.md that show how to add methods, models, data and baselines."""
+    page = (SOURCE.parent / "docs/study.md").read_text()
+    section = page.split("## Your own methods, models, data and baselines\n", 1)[1].split("\n## ", 1)[0]
+    file, command = (re.search(rf"```{kind}\n(.*?)```", section, re.DOTALL) for kind in ("python", "sh"))
+    assert file
+    assert command
+    return file[1], shlex.split(command[1].removeprefix("vcsg "))
+
+
+def test_names_of_ones_own_from_end_to_end() -> None:
+    """In two processes, then continued without --import; a file that has changed since is refused."""
+    file, words = documented()
+    Path("mine.py").write_text(file)
+    status, out, err = finish(start(*words, "--no-report"))
+    assert status == 0, err
+    records = load("mine/runs")
+    assert {record.status for record in records} == {"finished"}
+    assert {record.config.method for record in records} == {"calm-svrg", "sgd", "adagrad"}
+    assert {(record.config.workload, record.config.n) for record in records} == {("rings/tanh-net", 400)}
+    assert "By the final test error, " in out
+    assert "variance reduction" in out, "that calm-svrg reduces it is read off its weights"
+    assert f"--import {Path('mine.py').resolve()}" in records[0].config.command
+
+    shutil.rmtree("mine/runs/default/adagrad")
+    place = words.index("--import")
+    rest = [*words[:place], *words[place + 2 :]]
+    status, out, err = finish(start(*rest, "--no-report"))
+    assert status == 0, err
+    assert "adagrad" in out
+    assert len(load("mine/runs")) == 6
+
+    Path("mine.py").write_text(file.replace("damping: float = 0.8", "damping: float = 0.7"))
+    status, _, err = finish(start(*words, "--no-report"))
+    assert status == 2
+    assert re.search(r"mine holds another study \(imports was mine\.py \w+, now mine\.py \w+\)", err)
+
+
+def test_a_run_with_a_module_of_ones_own_is_continued() -> None:
+    Path("parts").mkdir()
+    Path("parts/own.py").write_text(documented()[0])
+    words = ["run", "rings/tanh-net", "--method", "calm-svrg", "--out", "out", "--resume", "--every", "1"]
+    status, _, err = finish(start(*words, "--budget", "2passes", "--import", "parts.own"))
+    assert status == 0, err
+    status, out, err = finish(start(*words, "--budget", "2passes"))
+    assert status == 0, err
+    assert "holds this run already, and it is finished" in err
+    for what, names in (
+        ("methods", ("calm-svrg", "adagrad")),
+        ("workloads", ("rings/tanh-net",)),
+    ):
+        status, out, err = finish(start("list", what, "--import", "parts/own.py"))
+        assert status == 0, err
+        assert all(re.search(rf"^{name} ", out, re.MULTILINE) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "message"),
+    [
+        (
+            None,
+            "none.py",
+            "--import none.py: there is no such file; give the path of a Python file",
+        ),
+        (None, "no.such.module", "--import no.such.module: ModuleNotFoundError: No module named 'no'"),
+        ("x = 1\n1 / 0\n", "bad.py", r"--import \S+/bad.py, line 2: ZeroDivisionError: division by zero"),
+        ("def f(:\n", "bad.py", r"--import \S+/bad.py: SyntaxError: "),
+        ("import vcsg\n@vcsg.register\ndef svrg(): ...\n", "bad.py", "line 2: .*there is a method 'svrg' already"),
+    ],
+    ids=["no file", "no module", "error", "syntax", "name"],
+)
+def test_an_import_that_fails_is_said_in_one_line(file: str | None, name: str, message: str) -> None:
+    if file is not None:
+        Path(name).write_text(file)
+    done = call("compare", PROBLEM, "--import", name)
+    assert done.exit_code == 2
+    assert re.search(message, done.stderr), done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 # --- Ctrl-C
@@ -361,7 +489,7 @@ def test_data_where() -> None:
     shown = call("data", "where", "--data-dir", "nowhere").output
     assert shown.startswith("looked for in: nowhere\n")
     assert re.search(r"^mnist-mini .* in the package$", shown, re.MULTILINE)
-    assert re.search(r"^mnist .* not there: vcsg data fetch mnist$", shown, re.MULTILINE)
+    assert re.search(r"^mnist .* not found: vcsg data fetch mnist$", shown, re.MULTILINE)
     assert call("data", "fetch", "mnist-mini").exit_code == 0
 
 
@@ -370,8 +498,8 @@ def test_reproduce_names_what_is_not_there() -> None:
     done = call("reproduce", "--data-dir", "empty")
     assert done.exit_code == 1
     for name in ("mnist", "cifar10", "tiny-imagenet"):
-        assert f"{name} is not there: vcsg data fetch {name}" in done.stderr
-    assert "none of the data sets is there" in done.stderr
+        assert f"The data of {name} are missing: fetch them with vcsg data fetch {name}" in done.stderr
+    assert "the data of no data set were found" in done.stderr
 
 
 WRONG: dict[str, tuple[str, int, str]] = {
@@ -393,7 +521,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "target": (f"compare {PROBLEM} --target tset-error=1", 2, "no metric 'tset-error'.*did you mean 'test-error'"),
     "jobs": (f"compare {PROBLEM} --jobs 0", 2, "jobs = 0: give a whole number, at least 1"),
     "device": (f"run {PROBLEM} --device gpu", 2, "device 'gpu': give cpu, cuda"),
-    "report": ("report nowhere", 1, "nowhere is no folder: give one that `vcsg run` or `vcsg compare` wrote"),
+    "report": ("report nowhere", 1, "nowhere is not a folder: give one that `vcsg run` or `vcsg compare` wrote"),
     "no runs": ("report .", 1, "there is no run in"),
     "listed": ("list modles", 2, "'modles' is not one of 'workloads', 'methods'"),
     "fetch": ("data fetch minst", 2, "no data set 'minst': did you mean 'mnist'"),

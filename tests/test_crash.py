@@ -159,7 +159,7 @@ def test_a_finished_run_is_shown_and_another_is_refused(server: Any, tmp_path: P
         assert server.run([*words, *more.split()], log)[0] == 2
         assert f"is of another run: its {field} is" in log.read_text()
     assert server.run([w for w in words if w != "--resume"], log)[0] == 1
-    assert "holds a run already: give another folder, or --resume" in log.read_text()
+    assert "holds a run already: give another folder, or continue the run with --resume" in log.read_text()
     assert kills.content(folder) == before
 
 

@@ -11,18 +11,19 @@ import pytest
 from matplotlib.figure import Figure
 from records_sample import CIFAR, MNIST, analytic, config, epochs, rows, write_run, write_study
 
-import vcsg.study.figures
-from vcsg.study.figures import FORMATS, draw, figures, file_name
-from vcsg.study.figures.anchors import inside
-from vcsg.study.figures.axes import SETTINGS, plain
-from vcsg.study.figures.bars import to_target
-from vcsg.study.figures.curves import POINTS, ceiling, curve, curves, path
-from vcsg.study.figures.epochs import anchored_runs, epochs_of
-from vcsg.study.figures.progress import against_time, gradient, overview
-from vcsg.study.figures.style import LOOKS, look_of, looks
-from vcsg.study.figures.words import amount, bar_text, short
+import vcsg.study.view.figures
 from vcsg.study.records import Row, RunRecord, load
-from vcsg.study.summary import Target, groups, summarise
+from vcsg.study.targets import Target
+from vcsg.study.view.curves import POINTS, ceiling, curve, curves, path
+from vcsg.study.view.epoch_series import anchored_runs, epochs_of
+from vcsg.study.view.figures import FORMATS, draw, figures, file_name
+from vcsg.study.view.figures.anchors import inside
+from vcsg.study.view.figures.axes import SETTINGS, plain
+from vcsg.study.view.figures.bars import to_target
+from vcsg.study.view.figures.overview import against_time, gradient, overview
+from vcsg.study.view.style import LOOKS, look_of, looks
+from vcsg.study.view.summary import groups, summarise
+from vcsg.study.view.words import amount, bar_text, short
 
 MNIST_NAME, CIFAR_NAME = "mnist/lenet-300-100", "cifar10/lenet-5"
 TARGETS = {MNIST_NAME: [Target("test_error", 0.025)], CIFAR_NAME: [Target("test_error", 0.3)]}
@@ -84,7 +85,7 @@ class TestFiles:
         )
 
     def test_neither_plotly_nor_pyplot_is_needed(self) -> None:
-        sources = Path(vcsg.study.figures.__file__).parent.glob("*.py")
+        sources = Path(vcsg.study.view.figures.__file__).parent.glob("*.py")
         nodes = [node for source in sources for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))]
         imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -14,9 +14,10 @@ from chromium import FOUND, Chromium, chromium
 from records_sample import MNIST, analytic, config, rows, write_run, write_study
 
 from vcsg.study import report
-from vcsg.study.report.findings import listed, reduces_variance, sentences
+from vcsg.study.methods import reduces_variance
 from vcsg.study.report.markup import Markup, tag, text
-from vcsg.study.report.studies import sections
+from vcsg.study.view.findings import findings, listed
+from vcsg.study.view.sections import sections
 
 HOSTILE = "<script>alert(1)</script>\"' & </pre><b>$title"
 VOID = {"meta", "input", "br", "img", "link"}
@@ -52,8 +53,12 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.text).split())
 
 
+def write(folders: list[Path], path: Path) -> Path:
+    return report.write(sections(folders), folders, path)
+
+
 def page_of(*folders: Path, out: Path) -> str:
-    return report.write(list(folders), out / "report.html").read_text(encoding="utf-8")
+    return write(list(folders), out / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +148,7 @@ class TestPage:
     def test_failed_and_interrupted_runs_are_named(self, page: str) -> None:
         words = Reader(page).words
         assert "diverged: the loss is inf" in words
-        assert "2 runs did not finish; they are named below." in words
+        assert "2 runs did not finish; the reasons are listed." in words
 
     def test_search_settings_and_machines(self, page: str) -> None:
         words = Reader(page).words
@@ -171,8 +176,11 @@ class TestFolders:
             tmp_path / "r", config("w/net", "sgd", "SGD"), rows(MNIST["tuned"]["sgd"], 0, passes=3, every=1, n=100)
         )
         words = Reader(page_of(tmp_path / "r", out=tmp_path)).words
-        assert "The lowest final test error had SGD" in words
-        assert "One seed per method: a demonstration, not a study." in words
+        assert re.search(r"SGD ended at a test error of [\d.]+\s%", words)
+        write_run(tmp_path / "s", config("w/net", "gd", "GD"), rows(MNIST["tuned"]["sgd"], 0, passes=3, every=1, n=100))
+        words = Reader(page_of(tmp_path / "r", tmp_path / "s", out=tmp_path)).words
+        assert "Lowest test error at the end: " in words
+        assert "Every method ran with one seed: this is a demonstration, not a study." in words
 
     def test_no_runs(self, tmp_path: Path) -> None:
         assert "There are no runs in the folders." in Reader(page_of(tmp_path, out=tmp_path)).words
@@ -191,40 +199,40 @@ class TestFolders:
         words = Reader(page_of(tmp_path, out=tmp_path)).words
         assert "out of memory" in words
         assert "No method reached a test error of 10\u00a0% within its budget." in " ".join(
-            sentences(sections([tmp_path])[0])
+            findings(sections([tmp_path])[0])
         )
 
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ("{", "is not that of a study"),
+            ("{", "is not the file of a study"),
             ('{"format": 99, "workload": "w"}', "has format 99, this version reads up to 1: upgrade"),
-            ('{"format": 1}', "is not that of a study"),
+            ('{"format": 1}', "is not the file of a study"),
             ('{"format": 1, "workload": "w", "targets": [{"metric": "speed", "value": 1}]}', "metrics are train_loss"),
         ],
     )
     def test_a_bad_study_is_named(self, content: str, words: str, tmp_path: Path) -> None:
         (tmp_path / "study.json").write_text(content)
         with pytest.raises(ValueError, match=words) as caught:
-            report.write([tmp_path], tmp_path / "r.html")
+            write([tmp_path], tmp_path / "r.html")
         assert "study.json" in str(caught.value)
         assert not (tmp_path / "r.html").exists()
 
     def test_without_plotly_the_remedy_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "plotly", None)
         with pytest.raises(ModuleNotFoundError, match=r"the report needs plotly: pip install 'vcsg\[study\]'"):
-            report.write([tmp_path], tmp_path / "r.html")
+            write([tmp_path], tmp_path / "r.html")
 
 
 class TestFindings:
     def said(self, folder: Path) -> str:
-        return " ".join(sentences(sections([folder])[0])).replace("\u00a0", " ")
+        return " ".join(findings(sections([folder])[0])).replace("\u00a0", " ")
 
     def test_the_sample(self, studies: Path) -> None:
         said = self.said(studies / "mnist")
         assert re.search(r"SGD, momentum 0\.9 \(step size tuned\) came first to a test error of 2\.5 %: \d", said)
         assert re.search(r"VCSG took [\d.]+ s, [\d.]+ times as long \(step size tuned\) and took", said)
-        assert "With tuned step sizes variance reduction did not pay: VCSG took" in said
+        assert "to a test error of 2.5 % (protocol tuned), variance reduction did not pay: VCSG took" in said
         assert "The paper's order (VCSG, SCSG, SVRG, SGD) is confirmed as far as it can be seen." in said
 
     def times(self, folder: Path, seconds: dict[tuple[str, str], float], seeds: int = 1) -> str:
@@ -266,7 +274,7 @@ class TestFindings:
 
     def test_seeds_that_overlap_decide_nothing(self, tmp_path: Path) -> None:
         said = self.times(tmp_path, {("tuned", "svrg"): 1.0, ("tuned", "sgd"): 1.0}, seeds=2)
-        assert "neither paid nor cost clearly (the seeds overlap)" in said
+        assert "neither paid nor cost clearly, for the times of the seeds overlap" in said
 
     def test_nobody(self, tmp_path: Path) -> None:
         said = self.times(tmp_path, {("tuned", "svrg"): 0.0, ("tuned", "sgd"): 0.0})
@@ -274,9 +282,11 @@ class TestFindings:
         assert "whether variance reduction pays is not decided" in said
 
     def test_which_methods_reduce_variance(self) -> None:
-        assert [reduces_variance(m) for m in ("vcsg", "storm", "saga", "gd", "sgd", "paper-sgd", "adamw")] == [
-            True
-        ] * 3 + [False] * 4
+        reducing = ("vcsg", "scsg", "svrg", "alpha-svrg", "storm", "saga", "page", "spider", "snvrg")
+        assert [reduces_variance(name) for name in reducing] == [True] * len(reducing)
+        plain = ("gd", "sgd", "paper-sgd", "adamw", "sgd-momentum")
+        assert [reduces_variance(name) for name in plain] == [False] * len(plain)
+        assert reduces_variance("unknown") is None
 
     def test_lists(self) -> None:
         assert [listed(list(words)) for words in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from vcsg.run.randomness import seeded
 from vcsg.run.sampling import stream
-from vcsg.study.baselines import BASELINES, Baseline, adamw, sgd_momentum
+from vcsg.study import methods
+from vcsg.study.baselines import BASELINES, Baseline, adamw, register_baseline, sgd_momentum
+from vcsg.study.protocols import Entry, default_step, smoothness_method
 
 N, B = 50, 8
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
@@ -160,3 +163,23 @@ def test_there_are_no_records_to_wait_for() -> None:
     baseline = adamw(net().parameters(), N)
     with pytest.raises(ValueError, match="give passes="):
         next(baseline.batches(samples(), until=lambda record: True))
+
+
+def test_a_baseline_of_ones_own() -> None:
+    def adagrad(params: Any, n: int, *, lr: float = 0.05, b: int = 8, seed: int = 0) -> Baseline:
+        return Baseline(torch.optim.Adagrad(params, lr=lr), n, b, seed)
+
+    with patch.dict(BASELINES):
+        register_baseline("adagrad", adagrad)
+        assert methods.names()[-1] == "adagrad"
+        assert list(methods.parameters("adagrad")) == ["lr", "b"]
+        entry = Entry("tuned", "adagrad", {"b": 4})
+        assert default_step(entry, None) == 0.05
+        assert smoothness_method(entry, [entry]) is None
+        with pytest.raises(ValueError, match="there is a baseline 'adagrad' already: choose another name, or replace"):
+            register_baseline("adagrad", adagrad)
+        register_baseline("adagrad", adagrad, replace=True)
+    with pytest.raises(ValueError, match="'svrg' is a method of the family: choose another name"):
+        register_baseline("svrg", adagrad)
+    with pytest.raises(TypeError, match="the baseline 'bare' takes no n, lr, seed: the function of a baseline needs"):
+        register_baseline("bare", lambda params: adagrad(params, 1))

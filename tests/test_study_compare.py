@@ -14,16 +14,16 @@ from safetensors.torch import load_file
 from study_sample import PROBLEM, network
 
 import vcsg
-from vcsg.study import methods, plan, runs, tasks
+from vcsg.study import methods, plan
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
-from vcsg.study.estimates import estimate
-from vcsg.study.outcome import read_runs
 from vcsg.study.plan import Study
 from vcsg.study.records import RunRecord, load
+from vcsg.study.running import runs, tasks
+from vcsg.study.running.estimates import estimate
+from vcsg.study.running.workers import Outcome
 from vcsg.study.settings import parse
-from vcsg.study.summary import Target
-from vcsg.study.workers import Outcome
+from vcsg.study.targets import Target
 from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.progress import Silent
@@ -239,7 +239,7 @@ def test_a_known_L_is_given_for_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "smoothness").exists()
     for record in load(tmp_path):
         assert record.config.options["L"] == 1.0
-        assert record.notes["L"] == {"L": 1.0, "source": "known of the workload", "ifo": 0, "seconds": 0.0}
+        assert record.notes["L"] == {"L": 1.0, "source": "known for this workload", "ifo": 0, "seconds": 0.0}
 
 
 def test_every_search_has_the_same_budget_and_sees_no_test_samples(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_run_that_was_killed_is_readable_and_made_again(tmp_path: Path) -> Non
     (path / "run.json").write_text(json.dumps(head | {"status": "running"}))
     whole = (path / "evaluations.jsonl").read_bytes()
     (path / "evaluations.jsonl").write_bytes(whole[:-20])
-    killed = next(record for record in read_runs([tmp_path]) if record.config.method == "vcsg")
+    killed = next(record for record in load(tmp_path) if record.config.method == "vcsg")
     assert (killed.status, len(killed.evaluations)) == ("running", whole.count(b"\n") - 1)
     before = _stamp(tmp_path / "runs" / "default" / "sgd")
     done(made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,25 @@ import torch
 from torch import Tensor
 
 import vcsg
+from vcsg.extend import (
+    Method,
+    register_baseline,
+    register_data_set,
+    register_method,
+    register_model,
+    register_problem,
+    register_workload,
+)
+from vcsg.method import registry
 from vcsg.study import methods, settings
+from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import parse_seeds
 from vcsg.study.protocols import Entry, default_step, entries, smoothness_method
 from vcsg.study.records import RunConfig, RunRecord
 from vcsg.study.search import best_exponent, choose, next_exponent
-from vcsg.study.settings import Settings
+from vcsg.study.settings import MethodSettings
+from vcsg.workloads import datasets, models, problems, workload
 
 # --- budgets and seeds
 
@@ -84,7 +96,7 @@ def test_a_file_says_the_same_and_the_command_line_goes_before_it(tmp_path: Path
     path = tmp_path / "options.toml"
     path.write_text('eps = 0.01\nL = 2\n[scsg]\nb = 16\nK = 1.0\n[vcsg]\nsigma = "none"\n')
     made = settings.parse(["eps=0.1", "scsg.b=8"], path)
-    assert made == Settings({"eps": 0.1, "L": 2}, {"scsg": {"b": 8, "K": 1.0}, "vcsg": {"sigma": None}})
+    assert made == MethodSettings({"eps": 0.1, "L": 2}, {"scsg": {"b": 8, "K": 1.0}, "vcsg": {"sigma": None}})
 
 
 @pytest.mark.parametrize(
@@ -108,9 +120,9 @@ def test_a_wrong_file_is_refused(tmp_path: Path, content: str | None, message: s
         (["scsg.b=1"], ["vcsg"], "an option is set for 'scsg', which is not run: did you mean 'vcsg'"),
         (["vcsg.b=1"], ["vcsg"], "vcsg has no option 'b'"),
         (["wieght_decay=1"], ["sgd"], "did you mean 'weight_decay'"),
-        (["eps=much"], ["vcsg"], r"eps = 'much' \(of vcsg\): give a number or none"),
-        (["b=1.5"], ["svrg"], r"b = 1.5 \(of svrg\): give a whole number"),
-        (["b=true"], ["svrg"], r"b = True \(of svrg\): give a whole number"),
+        (["eps=much"], ["vcsg"], r"eps = 'much' \(option of vcsg\): give a number or none"),
+        (["b=1.5"], ["svrg"], r"b = 1.5 \(option of svrg\): give a whole number"),
+        (["b=true"], ["svrg"], r"b = True \(option of svrg\): give a whole number"),
         (["first_epoch=1"], ["vcsg"], "first_epoch = 1.*give true or false"),
         (["output=3"], ["vcsg"], "output = 3.*give a word"),
         (["n=3"], ["vcsg"], "vcsg has no option 'n'"),
@@ -184,11 +196,11 @@ def test_who_estimates_the_L_of_whom() -> None:
     paper = entries(["vcsg", "scsg", "svrg"], ["paper"], settings.parse(["vcsg.b_min=4"]))
     assert {smoothness_method(e, paper)[0] for e in paper} == {"vcsg"}  # type: ignore[index]
     assert {smoothness_method(e, paper)[1]["b_min"] for e in paper} == {4}  # type: ignore[index]
-    default = entries(["vcsg", "sgd-momentum", "adamw"], ["default"], Settings())
+    default = entries(["vcsg", "sgd-momentum", "adamw"], ["default"], MethodSettings())
     assert [smoothness_method(e, default) for e in default] == [None, ("sgd", {"b": 64}), None]
-    tuned = entries(["scsg", "sgd-momentum", "adamw"], ["tuned"], Settings())
+    tuned = entries(["scsg", "sgd-momentum", "adamw"], ["tuned"], MethodSettings())
     assert [smoothness_method(e, tuned) for e in tuned] == [("scsg", {"b": 16}), ("sgd", {"b": 64}), None]
-    given = entries(["vcsg", "scsg"], ["paper"], Settings({"L": 2.0}))
+    given = entries(["vcsg", "scsg"], ["paper"], MethodSettings({"L": 2.0}))
     assert [smoothness_method(e, given) for e in given] == [None, None]
 
 
@@ -271,3 +283,47 @@ def test_a_choice_tells_what_it_cost_and_whether_it_lies_at_the_edge() -> None:
     assert choose({0.0: trial(1.0), 2.0: trial(2.0), -2.0: trial(0.5)}, 0.1).at_edge
     with pytest.raises(ValueError, match=r"every step size that was tried diverged \(0.1, 0.4\)"):
         choose({0.0: trial(None), 2.0: trial(1.0, "failed")}, 0.1)
+
+
+# --- registries
+
+
+def test_no_registry_is_overwritten_unawares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every registry refuses a name that it has, says what to do, and replaces it where that is asked for."""
+    for module, attribute in (
+        (registry, "_REGISTRY"), (datasets, "_SOURCES"), (models, "_MODELS"), (problems, "_FAMILIES"),
+        (workload, "_REGISTERED"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, attribute, dict(getattr(module, attribute)))
+
+    def svrg() -> Method:
+        return registry.make("sgd")
+
+    def again(replace: bool) -> Iterator[Callable[[], object]]:
+        """Registering what there is once more, in every registry."""
+        yield lambda: register_method(replace=replace)(svrg)
+        yield lambda: register_method(svrg, replace=replace)
+        yield lambda: register_model("lenet-5", models.models()["lenet-5"], replace=replace)
+        yield lambda: register_problem("least-squares", problems.problems()["least-squares"], replace=replace)
+        yield lambda: register_data_set(datasets.source("mnist"), replace=replace)
+        yield lambda: register_workload("one", 1, 1, lambda *_: loaded, replace=replace)
+        yield lambda: register_baseline("adamw", BASELINES["adamw"], replace=replace)
+
+    loaded = workload.load("synthetic:n=5,d=2/least-squares")
+    register_workload("one", 1, 1, lambda *_: loaded)
+    for register in again(False):
+        with pytest.raises(ValueError, match="already: choose another name, or replace it with replace=True"):
+            register()
+    for register in again(True):
+        register()
+    assert registry.make("svrg").name == "sgd"
+    assert vcsg.register is register_method
+
+
+def test_a_method_whose_options_have_no_defaults_is_refused() -> None:
+    def unfinished(b: int) -> Method:
+        return registry.make("sgd", b=b)
+
+    with pytest.raises(TypeError, match="the option 'b' of the method 'unfinished' has no default: give it one"):
+        vcsg.register(unfinished)
+    assert "unfinished" not in vcsg.methods()

@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from vcsg.study.records import RunConfig, RunRecord
-from vcsg.study.summary import Spread, Target
-from vcsg.study.tables import count, duration, remarks, spread, tables
-from vcsg.study.verdict import verdict
+from vcsg.study.targets import Target
+from vcsg.study.view.findings import findings
+from vcsg.study.view.sections import Section
+from vcsg.study.view.summary import Spread
+from vcsg.study.view.tables import count, duration, remarks, spread, tables
 
 
 def run(method: str, error: float | None, seconds: float = 1.0, **changes: Any) -> RunRecord:
@@ -114,16 +116,24 @@ def test_remarks_say_what_is_not_in_the_table() -> None:
         run("adamw", 0.05, status="failed", message="diverged: the loss is nan"),
         run("gd", 0.05, notes={"warnings": ["a", "b"]}),
     ]
-    said = "\n".join(remarks(runs, [TARGET], 2))
+    said = "\n".join(remarks(runs, [TARGET]))
     assert "medians over the seeds" in said
-    assert "one every 0.5 passes" in said
-    assert "2 runs at once" in said
-    assert "paper: L = 7.5 (by seed) for all methods, estimated, at 1.5 passes that are not in the table." in said
-    assert "7 short runs for each method, at most 22 passes in all" in said
-    assert "SCSG 0.3 (4 × its default, at the edge of what was tried, judged within its first epoch)" in said
-    assert "SGD 0.3 (4 × its default, at the edge of what was tried)" in said
+    assert "Runs are evaluated every 0.5 passes; evaluations count neither as time nor as gradients." in said
+    assert (
+        "paper: L = 7.5 (by seed) for all methods, estimated; the estimate took 1.5 passes, which the table does"
+        in said
+    )
+    assert "7 short runs per method chose the step sizes; they took up to 22 passes" in said
+    assert "SCSG: 0.3 (4 × the default, at the edge of what was tried, judged within the first epoch)" in said
+    assert "SGD: 0.3 (4 × the default, at the edge of what was tried)" in said
     assert "ADAMW, seed 0: diverged: the loss is nan." in said
-    assert "GD, seed 0: diverged 2 times on its way" in said
+    assert "GD, seed 0: diverged 2 times; each time it went back" in said
+
+
+def said(runs: list[RunRecord], targets: list[Target] | None = None, **changes: Any) -> list[str]:
+    """The findings, with ordinary spaces."""
+    found = findings(Section("w/net", runs, asked=targets or [], **changes))
+    return [sentence.replace("\u00a0", " ") for sentence in found]
 
 
 @pytest.mark.parametrize(
@@ -132,52 +142,94 @@ def test_remarks_say_what_is_not_in_the_table() -> None:
         (
             [run("sgd", 0.05), run("vcsg", 0.08), run("scsg", 0.12)],
             [
-                "Lowest test error: SGD, 5.00% (standard error over 2,000 test samples: 0.49%).",
-                "The best method with an anchor was VCSG, 8.00%: variance reduction did not pay here.",
-                "VCSG (8.00%) is ahead of SCSG (12.00%).",
+                "Lowest test error at the end: SGD, 5.00 % (standard error over 2,000 test samples: 0.49 %).",
+                "By the final test error, variance reduction did not pay: VCSG ended at 8.00 %, SGD at 5.00 %.",
+                "By the final test error, VCSG (8.00 %) is ahead of SCSG (12.00 %).",
             ],
         ),
         (
             [run("sgd", 0.08), run("vcsg", 0.05), run("scsg", 0.05)],
             [
-                "The best method without an anchor was SGD, 8.00%: variance reduction paid here.",
-                "VCSG (5.00%) is not ahead of SCSG (5.00%).",
+                "By the final test error, variance reduction paid: VCSG ended at 5.00 %, SGD at 8.00 %.",
+                "By the final test error, VCSG (5.00 %) is not ahead of SCSG (5.00 %).",
             ],
         ),
         (
             [run("sgd", 0.05), run("vcsg", 0.06)],
-            ["The best method with an anchor was VCSG, 6.00%: too close to call."],
+            ["By the final test error, it is too close to call whether variance reduction paid: VCSG ended at 6.00 %,"],
         ),
         (
-            [run("sgd-momentum", 0.04, protocol="tuned", label="M"), run("sgd", 0.06), run("vcsg", 0.09)],
+            [run("sgd-momentum", 0.04, protocol="tuned", label="M"), run("vcsg", 0.09)],
             [
-                "Lowest test error: M (tuned), 4.00%",
-                "The best method with an anchor was VCSG (default), 9.00%: variance reduction did not pay here.",
+                "Lowest test error at the end: M (step size tuned), 4.00 %",
+                "By the final test error, variance reduction did not pay: VCSG ended at 9.00 %, M at 4.00 %.",
                 "That is uneven: the step size of M was searched for, that of VCSG was not.",
             ],
         ),
         (
+            [run("sgd-momentum", 0.04, protocol="tuned", label="M"), run("sgd", 0.16), run("vcsg", 0.09)],
+            [
+                "Lowest test error at the end: M (step size tuned), 4.00 %",
+                "By the final test error (protocol default), variance reduction paid: VCSG ended at 9.00 %, SGD at 16.",
+            ],
+        ),
+        (
             [run("sgd", 0.04, protocol="tuned"), run("svrg", 0.09, protocol="tuned"), run("vcsg", 0.08)],
-            ["The best method with an anchor, by the same rules, was SVRG (tuned), 9.00%: variance reduction did"],
+            ["By the final test error (protocol tuned), variance reduction did not pay: SVRG ended at 9.00 %, SGD at"],
         ),
         (
             [run("sgd", None), run("vcsg", None)],
-            ["Lowest ‖∇f‖²: SGD, 0.1.", "The best method with an anchor was VCSG, 0.1: too close to call."],
+            ["Lowest ‖∇f‖² at the end: SGD, 0.1.", "By the final ‖∇f‖², it is too close to call whether variance"],
         ),
         ([run("sgd", 0.05), run("vcsg", 0.08, status="interrupted")], ["there is nothing to compare"]),
     ],
 )
-def test_the_verdict_follows_from_the_numbers(runs: list[RunRecord], sentences: list[str]) -> None:
-    said = "\n".join(verdict(runs, []))
+def test_the_findings_follow_from_the_numbers(runs: list[RunRecord], sentences: list[str]) -> None:
+    found = "\n".join(said(runs))
     for sentence in sentences:
-        assert sentence in said
+        assert sentence in found
 
 
-def test_the_verdict_says_who_was_first() -> None:
+def test_the_findings_say_who_was_first() -> None:
     runs = [run("sgd", 0.05, 2.0), run("vcsg", 0.08, 5.0)]
-    assert verdict(runs, [TARGET])[:2] == [
-        "First at test-error=0.1: SGD, 2.0 s.",
+    assert said(runs, [TARGET])[:2] == [
+        "SGD came first to a test error of 10 %: 2.0 s of training.",
         "VCSG took 5.0 s, 2.5 times as long.",
     ]
-    assert verdict(runs, [Target("test_error", 0.06)])[1] == "VCSG did not reach it."
-    assert verdict(runs, [Target("test_error", 0.01)])[0].startswith("No method reached test-error=0.01 with most")
+    assert said(runs, [Target("test_error", 0.06)])[1] == "VCSG did not reach it within its budget."
+    assert said(runs, [Target("test_error", 0.01)])[0] == "No method reached a test error of 1 % within its budget."
+
+
+def test_a_target_decides_over_the_end_and_there_is_one_verdict() -> None:
+    """VCSG comes first to the target and ends above SGD: what is decided, and by which number, is said once."""
+    runs = [run("vcsg", 0.09, 1.0, protocol="tuned"), run("sgd", 0.02, 5.0, protocol="tuned")]
+    found = [sentence for sentence in said(runs, [TARGET]) if "variance reduction" in sentence]
+    assert len(found) == 1
+    assert "By the time to a test error of 10 %, variance reduction paid: VCSG took 1.0 s" in found[0]
+
+
+@pytest.mark.parametrize("methods", ["gd sgd", "gd sgd-momentum adamw", "sgd paper-sgd", "vcsg svrg", "sgd mystery"])
+@pytest.mark.parametrize("targets", [[], [TARGET]], ids=["end", "target"])
+def test_variance_reduction_is_named_only_where_it_is_compared(methods: str, targets: list[Target]) -> None:
+    """Gradient descent has an anchor and no mini-batch: it reduces no variance when it wins over SGD."""
+    runs = [run(method, 0.02 * place, place) for place, method in enumerate(methods.split(), 1)]
+    found = said(runs, targets)
+    assert found
+    assert not [sentence for sentence in found if "variance reduction" in sentence]
+
+
+def test_a_method_that_failed_decides_nothing_by_its_end() -> None:
+    runs = [run("sgd", 0.05, status="failed"), run("vcsg", 0.08), run("scsg", 0.09, status="failed")]
+    found = said(runs)
+    assert found[0].startswith("Lowest test error at the end: VCSG, 8.00 %")
+    assert not [sentence for sentence in found if "variance reduction" in sentence or "ahead of" in sentence]
+    runs[0].evaluations.clear()
+    assert said(runs)[0] == found[0], "a run without any evaluation does not change what is compared"
+
+
+def test_one_method_alone_is_told_without_a_comparison() -> None:
+    assert said([run("sgd", 0.05)]) == ["SGD ended at a test error of 5.00 %."]
+
+
+def test_runs_that_shared_the_machine_are_told() -> None:
+    assert "2 runs at a time shared the machine" in said([run("sgd", 0.05), run("vcsg", 0.1)], jobs=2)[-1]

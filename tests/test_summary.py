@@ -8,7 +8,8 @@ import pytest
 from records_sample import config
 
 from vcsg.study.records import Row, RunRecord
-from vcsg.study.summary import Line, Spread, Target, claim_rows, summarise
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, Spread, claim_rows, summarise
 
 TARGET = Target("test_error", 0.1)
 CLAIM = {"metric": "test_error", "target": 0.1, "speedup": {"scsg": 2.0, "svrg": 3.0, "sgd": 4.0}, "seconds": 16.0}

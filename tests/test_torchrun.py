@@ -130,10 +130,10 @@ def test_what_runs_in_one_process_alone(
     from typer.testing import CliRunner
 
     from vcsg.cli import app
-    from vcsg.study import ranks
+    from vcsg.study.running import torchrun
 
-    monkeypatch.setattr(ranks, "count", lambda: 2)
-    monkeypatch.setattr(ranks, "joined", lambda _: nullcontext(0))
+    monkeypatch.setattr(torchrun, "count", lambda: 2)
+    monkeypatch.setattr(torchrun, "joined", lambda _: nullcontext(0))
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert message in done.output

@@ -3,7 +3,7 @@
 What `ClosureExecutor` does one batch at a time is done here for many steps at once, for data that are tensors on the
 device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, for a small model, those
 at y for many steps in one pass over all their samples (the anchor does not move meanwhile).
-Weights, step sizes and the outcome of a test stay on the device (see `kernels`). The numbers are those of the eager
+Weights, step sizes and the outcome of a test stay on the device (see `triton_kernels`). The numbers are those of the eager
 run up to rounding.
 """
 
@@ -394,7 +394,7 @@ class Launch:
 
     def descend(self, rows: Sequence[Sequence[Tensor]], test: str, moves: bool) -> None:
         """x ← x − ηv."""
-        from vcsg.gpu import kernels
+        from vcsg.gpu import triton_kernels as kernels
 
         tables, options = self._tables, self._options(rows)
         tests = {"": 0, "norm": 1, "lemma": 2, "elementwise": 3}
@@ -409,7 +409,7 @@ class Launch:
 
     def absorb(self, gradient: list[Tensor], mean: list[Tensor], share: Tensor) -> Tensor:
         """Take a gradient into the mean, of which it is that share; ‖g − m‖² before that."""
-        from vcsg.gpu import kernels
+        from vcsg.gpu import triton_kernels as kernels
 
         tables = self._tables
         options = self._options([gradient, [], mean])

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from vcsg.method.definition import Method
-from vcsg.names import nearest
+from vcsg.names import check_new, suggestion
 
 Factory = TypeVar("Factory", bound=Callable[..., Method])
 _REGISTRY: dict[str, Callable[..., Method]] = {}
 
 
-def register(function: Factory) -> Factory:
-    """Make a function returning a `Method` known by its name, with dashes for underscores."""
-    _REGISTRY[function.__name__.replace("_", "-")] = function
+@overload
+def register(function: Factory, /, *, replace: bool = False) -> Factory: ...
+
+
+@overload
+def register(*, replace: bool = False) -> Callable[[Factory], Factory]: ...
+
+
+def register(function: Factory | None = None, /, *, replace: bool = False) -> Factory | Callable[[Factory], Factory]:
+    """Make a function returning a `Method` known by its name, with dashes for underscores.
+
+    Use it as `@register`. A name that exists already is refused, except by `@register(replace=True)`.
+    """
+    if function is None:
+        return lambda given: _add(given, replace)
+    return _add(function, replace)
+
+
+def _add(function: Factory, replace: bool) -> Factory:
+    name = function.__name__.replace("_", "-")
+    check_new("method", name, _REGISTRY, replace)
+    for option, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is parameter.empty:
+            raise TypeError(f"the option {option!r} of the method {name!r} has no default: give it one")
+    _REGISTRY[name] = function
     return function
 
 
@@ -27,7 +49,7 @@ def methods() -> dict[str, Method]:
 def factory(name: str) -> Callable[..., Method]:
     """The function that makes the registered method `name`; its parameters are the method's options."""
     if name not in _REGISTRY:
-        raise ValueError(f"no method {name!r}: {nearest(name, _REGISTRY)}")
+        raise ValueError(f"no method {name!r}: {suggestion(name, _REGISTRY)}")
     return _REGISTRY[name]
 
 
@@ -42,5 +64,5 @@ def build(function: Callable[..., Method], options: Mapping[str, object]) -> Met
     for option in options:
         if option not in known:
             name = function.__name__.replace("_", "-")
-            raise TypeError(f"{name} has no option {option!r}: {nearest(option, known)}")
+            raise TypeError(f"{name} has no option {option!r}: {suggestion(option, known)}")
     return function(**options)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vcsg.names import nearest
+from vcsg.names import suggestion
 
 
 def _check(rate: float, beta2: float, eps: float) -> None:
@@ -84,7 +84,7 @@ def step_rule(given: str | StepRule) -> StepRule:
     if isinstance(given, StepRule):
         return given
     if not isinstance(given, str) or given not in STEP_RULES:
-        raise ValueError(f"step = {given!r}: {nearest(str(given), STEP_RULES)}")
+        raise ValueError(f"step = {given!r}: {suggestion(str(given), STEP_RULES)}")
     return STEP_RULES[given]
 
 

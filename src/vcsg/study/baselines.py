@@ -7,6 +7,7 @@ function of (seed, pass), as all randomness here, so that the place of a run is 
 from __future__ import annotations
 
 import bisect
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
+from vcsg.method.registry import methods
+from vcsg.names import check_new
 from vcsg.run.feeding import PhaseSampler, feed
 from vcsg.run.randomness import seeded
 from vcsg.run.record import Record
@@ -26,7 +29,7 @@ from vcsg.run.vectors import all_finite
 Params = Iterable[Tensor]
 
 STEPS = 16
-"""In one graph."""
+"""The steps in one CUDA graph."""
 
 
 class Pass(Phase):
@@ -41,7 +44,7 @@ class Baseline:
     """A torch optimizer that draws its own mini-batches and counts its gradients; a `Stepper`."""
 
     record: Record | None = None
-    """It has no epochs to tell of."""
+    """A baseline has no epochs, and so no record of one."""
 
     def __init__(self, optimizer: Optimizer, n: int, b: int, seed: int) -> None:
         if isinstance(b, bool) or not isinstance(b, int) or b < 1:
@@ -57,7 +60,7 @@ class Baseline:
         return Pass("inner", number, self._count, self.n, self.n, self._seed)
 
     def _go_to(self, steps: int) -> None:
-        """The state after that many steps, but for the tensors."""
+        """Set the state after a number of steps, except for the tensors."""
         self._steps = steps
         number, self._position = divmod(steps, self._count)
         if number != self.phase.number:
@@ -70,6 +73,11 @@ class Baseline:
     @property
     def passes(self) -> float:
         return self.ifo / self.n
+
+    @property
+    def lr(self) -> float:
+        """The step size, that of the first group of parameters."""
+        return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def epoch(self) -> int:
@@ -85,7 +93,7 @@ class Baseline:
         until: Callable[[Record], bool] | None = None,
     ) -> Iterator[Any]:
         if until is not None:
-            raise ValueError("until= tests the records of epochs, which an optimizer of torch has not: give passes=")
+            raise ValueError("until= tests the records of epochs, and an optimizer of torch has none: give passes=")
         read = feed(data, self.n, self.sampler)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         self._stopping = False
@@ -101,7 +109,7 @@ class Baseline:
         self._stopping = True
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """The gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
+        """Take the gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
         self._optimizer.zero_grad()
         with seeded(self.phase.seeds[self._position], self._params), torch.enable_grad():
             loss = closure()
@@ -135,7 +143,7 @@ class Baseline:
         self._optimizer.zero_grad()
 
     def load_output(self) -> None:
-        """The last point, which has to be finite."""
+        """Keep the last point, which has to be finite."""
         if not all_finite(self._params):
             raise FloatingPointError(f"diverged: step {self._steps} is not finite; take a smaller lr")
 
@@ -183,7 +191,7 @@ class GraphedBaseline:
         self._replays.clear()
 
     def run(self, phase: Phase, first: int, count: int) -> list[float]:
-        """Do so many steps of a phase; their losses."""
+        """Take `count` steps of a phase; returns their losses."""
         sizes = [phase.size(k) for k in range(first, first + count)]
 
         def choose(k: int) -> tuple[Graph, int]:
@@ -236,7 +244,7 @@ def sgd_momentum(
 
 
 def momentum_step(L: float, momentum: float) -> float:
-    """(1 − β)/(3L), with which momentum β moves as far in the long run as plain SGD does with its 1/(3L)."""
+    """The step (1 − β)/(3L), with which momentum β moves as far in the long run as plain SGD does with its 1/(3L)."""
     return (1 - momentum) / (3 * L)
 
 
@@ -256,8 +264,34 @@ def adamw(
     return Baseline(optimizer, n, b, seed)
 
 
-BASELINES: dict[str, Callable[..., Baseline]] = {"sgd-momentum": sgd_momentum, "adamw": adamw}
-"""By the names that a study calls them."""
+BASELINES: dict[str, Callable[..., Baseline]] = {}
+"""The functions that make the baselines of a study, by name."""
+REQUIRED = ("params", "n", "lr", "seed")
+"""The arguments that the function of every baseline has."""
+
+
+def register_baseline(name: str, make: Callable[..., Baseline], *, replace: bool = False) -> None:
+    """Make an optimizer from outside the family known to studies by name.
+
+    Args:
+        name: what `vcsg compare --methods` calls it.
+        make: make(params, n, *, lr, seed, ...) returns a `Baseline`. Its other arguments are options, such as the
+            mini-batch size b, with a default for each. `lr` is the step size, which the protocol tuned searches for.
+        replace: whether it may take the place of a baseline of the same name.
+    """
+    if name in methods():
+        raise ValueError(f"{name!r} is a method of the family: choose another name for the baseline")
+    check_new("baseline", name, BASELINES, replace)
+    arguments = inspect.signature(make).parameters
+    missing = [argument for argument in REQUIRED if argument not in arguments]
+    if missing:
+        needs = f"the function of a baseline needs {', '.join(REQUIRED)}"
+        raise TypeError(f"the baseline {name!r} takes no {', '.join(missing)}: {needs}")
+    BASELINES[name] = make
+
+
+register_baseline("sgd-momentum", sgd_momentum)
+register_baseline("adamw", adamw)
 
 
 def _positive(name: str, value: float | None) -> float:

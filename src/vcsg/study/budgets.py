@@ -9,28 +9,28 @@ from dataclasses import dataclass, fields
 from vcsg.training.limits import Limits
 
 EVALUATIONS = 60
-"""Per run, where it is known beforehand how long one is."""
+"""Evaluations per run, where the length of a run is known beforehand."""
 LEAST_EVERY = 0.1
-"""Passes between two of them; an evaluation takes about a third of a pass itself."""
+"""The fewest passes between evaluations: each of these takes about a third of a pass itself."""
 SHORT = {"passes": "passes", "seconds": "s", "ifo": "ifo"}
 UNITS = {"passes": "passes", "pass": "passes", "s": "seconds", "seconds": "seconds", "ifo": "ifo"}
-"""As they may be written."""
+"""The units as a user may write them."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The first of the limits that is reached ends a run. One is given at least."""
+    """The limits of a run, of which at least one is given: the first that is reached ends it."""
 
     passes: float | None = None
     """Gradients of single samples, in units of n."""
     seconds: float | None = None
-    """In training; evaluations are not counted."""
+    """Seconds of training, without evaluations."""
     ifo: float | None = None
     """Gradients of single samples."""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """`30passes`, `120s`, `500000ifo`, or several with commas between."""
+        """Read a budget: `30passes`, `120s`, `500000ifo`, or several separated by commas."""
         found: dict[str, float] = {}
         for part in text.split(","):
             match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+)", part.strip(), re.IGNORECASE)
@@ -62,7 +62,7 @@ class Budget:
         return min(limits, default=None)
 
     def part(self, share: float, n: int, least: float) -> Budget:
-        """That share of it, and of passes not less than `least`."""
+        """A share of the budget, with at least `least` passes where the budget has them."""
         passes, seconds, ifo = self.passes, self.seconds, self.ifo
         return Budget(
             None if passes is None else max(share * passes, min(least, passes)),

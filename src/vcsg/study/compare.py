@@ -1,4 +1,4 @@
-"""From what a user asks for to a study, its runs, and what is made of them."""
+"""Making a study from what a user asks for, and running it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ import torch
 from rich.console import Console
 
 from vcsg.files import locked
-from vcsg.study import plan, ranks, tasks
+from vcsg.study import methods as known_methods
+from vcsg.study import plan
 from vcsg.study.budgets import Budget
-from vcsg.study.estimates import Smoothness, estimate
+from vcsg.study.imports import load as load_imports
+from vcsg.study.imports import remembered as remembered_imports
 from vcsg.study.plan import Study
-from vcsg.study.progress import Reporter, board
 from vcsg.study.protocols import entries, smoothness_method
-from vcsg.study.records import RunRecord, check_free
-from vcsg.study.runs import Order, Show, execute, load_workload, run_in
+from vcsg.study.records import Row, RunRecord
+from vcsg.study.running import tasks, torchrun
+from vcsg.study.running.board import Reporter, board
+from vcsg.study.running.estimates import Smoothness, estimate
+from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
+from vcsg.study.running.workers import Outcome, perform
+from vcsg.study.running.writing import check_free
 from vcsg.study.search import SHARE, TRIALS
-from vcsg.study.settings import Settings
-from vcsg.study.summary import Target
-from vcsg.study.workers import Outcome, perform
+from vcsg.study.settings import MethodSettings
+from vcsg.study.targets import Target
 from vcsg.training.interrupt import Interrupt, StopRequest
 from vcsg.training.saving import CHECKPOINT_SECONDS, check_seconds
+from vcsg.workloads import Workload
 
 
 def make_study(
@@ -36,7 +42,7 @@ def make_study(
     budget: Budget,
     protocols: Sequence[str] = ("default",),
     seeds: Iterable[int] = (0,),
-    settings: Settings | None = None,
+    settings: MethodSettings | None = None,
     targets: Iterable[Target] = (),
     every: float | None = None,
     trials: int = TRIALS,
@@ -46,32 +52,35 @@ def make_study(
     jobs: int = 1,
     data_dir: str | None = None,
     command: str = "",
+    imports: Iterable[str] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Study:
-    """The study, with its workload read and everything checked that can be before anything runs.
+    """Make a study: its workload is read, and all that can be wrong is found before anything runs.
 
     Args:
-        workload: as `vcsg.workloads.load` has it.
-        folder: where everything goes.
-        methods: names, with a protocol before a colon where one is for that alone.
-        budget: of every run.
-        protocols: for the methods without one of their own.
-        seeds: of the initial weights and of all sampling.
+        workload: the name of the workload, as `vcsg.workloads.load` takes it.
+        folder: the folder for everything that the study writes.
+        methods: names of methods; "tuned:sgd" runs one under that protocol alone.
+        budget: what each run may spend.
+        protocols: the protocols of the methods that name none themselves.
+        seeds: the seeds of the initial weights and of all sampling.
         settings: options of methods.
-        targets: that are looked for in the evaluations.
-        every: passes between these; None is a 60th of the budget.
-        trials: short runs of every search for a step size.
-        share: of the budget, for each of them; not less than 8 passes where the budget has them.
-        device: where it runs.
-        threads: of each run.
-        jobs: runs at once.
-        data_dir: where the data are.
-        command: that is noted in the folder.
-        checkpoint_seconds: between two checkpoints of a run.
+        targets: the targets to look for in the evaluations.
+        every: passes between evaluations; None is a 60th of the budget.
+        trials: short runs in every search for a step size.
+        share: the share of the budget that each of these gets, but not less than 8 passes where the budget has them.
+        device: the device that runs use.
+        threads: CPU threads per run.
+        jobs: how many runs are made at a time.
+        data_dir: the folder of the data.
+        command: the command that makes the study, to be written down in its folder.
+        imports: files and modules of your own, for the names that they register; see `vcsg.study.imports`.
+        checkpoint_seconds: seconds between two checkpoints of a run.
     """
     _check_numbers(every, share, trials, threads, jobs)
     check_seconds(checkpoint_seconds)
-    found = entries(methods, protocols, settings or Settings())
+    loaded_imports = load_imports([*remembered_imports(folder), *imports])
+    found = entries(methods, protocols, settings or MethodSettings())
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
     seeds = tuple(dict.fromkeys(seeds))
@@ -93,15 +102,28 @@ def make_study(
         L=loaded.L,
         claim=None if loaded.claim is None else asdict(loaded.claim),
         command=command,
+        imports=loaded_imports,
         jobs=jobs,
         checkpoint_seconds=checkpoint_seconds,
     )
-    plan.check(study, loaded)
+    check_options(study, loaded)
     return study
 
 
+def check_options(study: Study, workload: Workload) -> None:
+    """Make every optimizer once, so that a wrong option is refused before anything runs."""
+    for entry in study.entries:
+        options = dict(entry.options)
+        if not {"lr", "L"} & set(options) and "L" in known_methods.parameters(entry.method):
+            options["L"] = 1.0
+        try:
+            known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
+
+
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
-    """Make the runs that are not there yet, and show how they come along; `interrupt` tells later what ended it."""
+    """Make the missing runs of a study and show their progress; `interrupt` knows afterwards which signal ended it."""
     plan.check_place(study)
     with locked(study.folder):
         plan.begin(study)
@@ -113,12 +135,12 @@ def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) 
 
 
 def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:
-    """The one run of a study of one entry and one seed, in the study's own folder and without a protocol.
+    """Make the one run of a study with one entry and one seed, in the study's own folder and without a protocol.
 
-    With `resume`, one that is in the folder already goes on; it is returned as it is where it is done.
+    With `resume`, a run that is in the folder is continued; one that is complete is returned as it is.
     """
     (entry,), (seed,) = study.entries, study.seeds
-    if not resume and ranks.rank() == 0:
+    if not resume and torchrun.rank() == 0:
         check_free(study.folder)
     if (study.folder / "study.json").exists():
         raise FileExistsError(f"{study.folder} holds a study: give another folder for the run")
@@ -127,7 +149,8 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
         smoothness = _smoothness(study, asked, show)
         options = {**entry.options, **({"L": smoothness.L} if smoothness else {})}
         config = tasks.configure(study, entry, options, seed, study.budget, study.every, "run")
-        notes = {"L": asdict(smoothness)} if smoothness else {}
+        notes: Row = {"L": asdict(smoothness)} if smoothness else {}
+        notes |= {"imports": list(study.imports)} if study.imports else {}
         seconds = study.checkpoint_seconds
         order = Order(
             replace(config, protocol=""), study.folder, study.data_dir, notes, study.gradients, resume, seconds
@@ -136,13 +159,13 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
 
 
 def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | None:
-    """The L that a run by itself is given; a run that goes on has it in its notes."""
+    """The L that a single run is given; a run that is continued has it in its notes."""
     (entry,), (seed,) = study.entries, study.seeds
     by = smoothness_method(entry, study.entries)
     if by is None:
         return None
     if study.L is not None:
-        return Smoothness(study.L, "known of the workload")
+        return Smoothness(study.L, "known for this workload")
     earlier = run_in(study.folder)
     if earlier is not None and "L" in earlier.notes:
         return Smoothness(**earlier.notes["L"])
@@ -153,7 +176,7 @@ def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | Non
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`3` for the seeds 0, 1, 2, or a list: `0,5,7`."""
+    """Read seeds: `3` stands for 0, 1 and 2, and `0,5,7` is a list."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts if part) or not any(parts):
         raise ValueError(f"seeds {text!r}: give how many, such as 3, or which, such as 0,5,7")

@@ -1,4 +1,4 @@
-"""The methods that a study can run, of the family and from outside it, by name: their options, and how one is made."""
+"""The methods and baselines that a study can run, by name: their options, and how an optimizer is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from vcsg.method import registry
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.record import Record
 from vcsg.study.baselines import BASELINES
@@ -36,23 +36,34 @@ LABELS = {
     "sgd-momentum": "SGD, momentum",
     "adamw": "AdamW",
 }
-"""What tables call them; others go by their names."""
+"""The names of methods in tables; a method that is not listed goes by its own name."""
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "none"}
 
 
 def names() -> list[str]:
-    """Of all methods."""
+    """The names of all methods and baselines."""
     return [*registry.methods(), *BASELINES]
 
 
 def check_name(name: str) -> None:
     if name not in names():
-        raise ValueError(f"no method {name!r}: {nearest(name, names())}")
+        raise ValueError(f"no method {name!r}: {suggestion(name, names())}")
 
 
 def anchored(name: str) -> bool:
-    """Whether the method has an anchor, for reducing variance."""
-    return name not in BASELINES and registry.make(name).anchored(1)
+    """Whether the method is one of the family and has an anchor."""
+    return name in registry.methods() and registry.make(name).anchored(1)
+
+
+def reduces_variance(name: str) -> bool | None:
+    """Whether the method corrects mini-batch gradients by those at an anchor; None for a method not known here.
+
+    It is read off the weights: those of the gradient here, of the one at the anchor and of the anchor's mean are all
+    non-zero in some step. SGD has no anchor, and GD no mini-batch.
+    """
+    if name in registry.methods():
+        return any(all(weights) for weights in registry.make(name).choices)
+    return False if name in BASELINES else None
 
 
 def parameters(name: str) -> dict[str, inspect.Parameter]:
@@ -66,19 +77,19 @@ def parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """An option that the method has not, or of another kind, is refused; what its value may be the method says."""
+    """Refuse an option that the method does not have, or a value of the wrong kind; the method checks its range."""
     known = parameters(name)
     for key, value in options.items():
         if key not in known:
-            raise ValueError(f"{name} has no option {key!r}: {nearest(key, list(known))}")
+            raise ValueError(f"{name} has no option {key!r}: {suggestion(key, list(known))}")
         kinds = _kinds(known[key])
         if not any(_fits(value, kind) for kind in kinds):
             words = " or ".join(KINDS.get(kind, kind) for kind in kinds)
-            raise ValueError(f"{key} = {value!r} (of {name}): give {words}")
+            raise ValueError(f"{key} = {value!r} (option of {name}): give {words}")
 
 
 def _kinds(parameter: inspect.Parameter) -> list[str]:
-    """Of the values that it takes, as its annotation has them."""
+    """The kinds of values that an option takes, read off its annotation."""
     noted = parameter.annotation
     return (noted if isinstance(noted, str) else inspect.formatannotation(noted)).split(" | ")
 
@@ -101,7 +112,7 @@ def make(
     seed: int,
     callback: Callable[[Record], None] | None = None,
 ) -> Stepper:
-    """The optimizer of a model by the method of this name."""
+    """Make the optimizer of a model, by the name of the method."""
     check_options(name, options)
     if name in BASELINES:
         return BASELINES[name](model.parameters(), n, seed=seed, **options)

@@ -1,76 +1,55 @@
-"""What is made of records, now or at any later time: the table and the verdict, the figures, the report."""
+"""What is made of records, now or at any later time: tables with their findings, the figures, and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from vcsg.study import plan
-from vcsg.study.records import RunRecord, load
-from vcsg.study.summary import Target
-from vcsg.study.tables import remarks, tables
-from vcsg.study.verdict import verdict
+from vcsg.study.records import RunRecord
+from vcsg.study.view.findings import findings
+from vcsg.study.view.sections import Section, sections
+from vcsg.study.view.tables import remarks, tables
+from vcsg.study.view.words import SPACE
 
 
-def read_runs(folders: Iterable[Path]) -> list[RunRecord]:
-    """Every run of the folders; there has to be one."""
-    folders = list(folders)
-    runs = load(*folders)
-    if not any(map(_told, runs)):
+def read_sections(folders: Sequence[Path], known: Iterable[Section] = ()) -> list[Section]:
+    """Every run of the folders by workload; records of `known` sections are not read again."""
+    return sections(folders, [run for section in known for run in (*section.runs, *section.search)])
+
+
+def check_any_runs(found: Iterable[Section], folders: Iterable[Path]) -> None:
+    if not any_runs(found):
         named = ", ".join(map(str, folders))
         raise FileNotFoundError(f"there is no run in {named}: give a folder that `vcsg run` or `vcsg compare` wrote")
-    return runs
 
 
-def any_runs(folder: Path) -> bool:
-    """Whether there is anything to make a table of."""
-    return any(map(_told, load(folder)))
+def any_runs(found: Iterable[Section]) -> bool:
+    """Whether a run came to its first evaluation, so that there is something to show."""
+    return any(section.evaluated for section in found)
 
 
-def failures(folder: Path) -> dict[str, str]:
-    """Why runs failed, by their paths below the folder. The trials of a search may."""
-    failed = [run for run in load(folder) if run.status == "failed" and run.config.role == "run"]
+def failures(found: Iterable[Section], folder: Path) -> dict[str, str]:
+    """Why runs failed, by their paths below the folder. The trials of a search may fail."""
+    failed = [run for section in found for run in section.runs if run.status == "failed"]
     return {str(run.path.relative_to(folder)): run.message for run in failed}
 
 
-def _told(run: RunRecord) -> bool:
-    return run.config.role == "run" and bool(run.evaluations)
-
-
-def studies(folders: Iterable[Path]) -> list[Path]:
-    """The folders of the studies in or below the given ones."""
-    return sorted({path.parent for folder in folders for path in folder.rglob("study.json")})
-
-
-def asked_targets(folders: Iterable[Path]) -> dict[str, list[Target]]:
-    """The targets that the studies in or below the folders look for, by workload."""
-    found: dict[str, list[Target]] = {}
-    for study in map(plan.read, studies(folders)):
-        own = found.setdefault(study["workload"], [])
-        own += [target for asked in study["targets"] if (target := Target(**asked)) not in own]
-    return found
-
-
-def print_outcome(console: Console, folders: Sequence[Path], targets: Mapping[str, list[Target]]) -> None:
-    """The tables, how they are to be read, and what they say, for every workload with its targets."""
-    runs = read_runs(folders)
-    jobs = max((plan.read(folder).get("jobs", 1) for folder in studies(folders)), default=1)
-    for workload in dict.fromkeys(run.config.workload for run in runs):
-        own = [run for run in runs if run.config.workload == workload]
-        wanted = targets.get(workload, [])
-        for table in tables([run for run in own if run.evaluations], wanted, console.width):
+def print_outcome(console: Console, found: Iterable[Section]) -> None:
+    """Print the tables of every workload, how to read them, and what they say."""
+    for section in found:
+        for table in tables(section.evaluated, section.asked, console.width):
             _print_table(console, table)
-        for sentence in remarks(own, wanted, jobs):
+        for sentence in remarks(section.runs, section.asked):
             console.print(sentence, highlight=False, markup=False, style="dim")
-        for sentence in verdict(own, wanted):
-            console.print(sentence, highlight=False, markup=False)
+        for sentence in findings(section):
+            console.print(sentence.replace(SPACE, " "), highlight=False, markup=False)
 
 
 def _print_table(console: Console, table: Table) -> None:
-    """Without blanks at the ends of lines, where it goes to a file."""
+    """Print a table, without blanks at the ends of lines where it goes to a file."""
     if console.is_terminal:
         console.print(table)
         return
@@ -80,15 +59,17 @@ def _print_table(console: Console, table: Table) -> None:
         console.print(line.rstrip(), highlight=False, markup=False)
 
 
-def draw_figures(place: Path, folders: Sequence[Path], targets: Mapping[str, list[Target]]) -> list[Path]:
-    """Of the runs in the folders, into "figures" below `place`. (Needs matplotlib.)"""
-    from vcsg.study import figures
+def draw_figures(place: Path, found: Iterable[Section]) -> list[Path]:
+    """Draw the figures of all runs into the folder "figures" below `place`. (Needs matplotlib.)"""
+    from vcsg.study.view import figures
 
-    return figures.draw(read_runs(folders), place / "figures", targets)
+    found = list(found)
+    runs: list[RunRecord] = [run for section in found for run in section.runs]
+    return figures.draw(runs, place / "figures", {section.workload: section.asked for section in found})
 
 
-def write_report(folders: Sequence[Path], path: Path) -> Path:
-    """The HTML report. (Needs plotly.)"""
+def write_report(found: list[Section], folders: Sequence[Path], path: Path) -> Path:
+    """Write the HTML report. (Needs plotly.)"""
     from vcsg.study import report
 
-    return report.write(list(folders), path)
+    return report.write(found, folders, path)

@@ -1,4 +1,4 @@
-"""A study: what is compared with what, under which rules, and where its folder has what.
+"""The plan of a study: what is compared, under which rules, and what its folder holds.
 
 study.json                            what was asked for
 smoothness/PROTOCOL/METHOD/seed-K.json   an L that was estimated for a protocol
@@ -17,16 +17,14 @@ from typing import Any
 import torch
 
 from vcsg.files import write_text
-from vcsg.study import methods
+from vcsg.study import imports
 from vcsg.study.budgets import Budget
 from vcsg.study.protocols import PROTOCOLS, Entry
 from vcsg.study.records import FORMAT, Row
-from vcsg.study.runs import initial_model
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
-from vcsg.study.summary import Target
+from vcsg.study.targets import METRICS, Target
 from vcsg.training.saving import CHECKPOINT_SECONDS
 from vcsg.version import __version__
-from vcsg.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -42,22 +40,24 @@ class Study:
     """Passes between evaluations."""
     targets: tuple[Target, ...] = ()
     trials: int = TRIALS
-    """Of every search for a step size."""
+    """Short runs in every search for a step size."""
     share: float = SHARE
-    """Of the budget, for each of them."""
+    """The share of the budget that each of these short runs gets."""
     device: str = "cpu"
     threads: int = 1
     data_dir: str | None = None
     n: int = 0
     L: float | None = None
-    """That the workload knows."""
+    """The smoothness constant, where the workload knows it."""
     claim: Row | None = None
     command: str = ""
-    """That makes the study."""
+    """The command that makes the study."""
+    imports: tuple[str, ...] = ()
+    """Files and modules of the user's own that the study needs, loaded already; see `vcsg.study.imports`."""
     jobs: int = field(default=1, compare=False)
-    """Runs at once."""
+    """How many runs are made at a time."""
     checkpoint_seconds: float = field(default=CHECKPOINT_SECONDS, compare=False)
-    """Between two checkpoints of a run."""
+    """Seconds between two checkpoints of a run."""
 
     @property
     def gradients(self) -> bool:
@@ -69,7 +69,7 @@ class Study:
         return self.budget.part(self.share, self.n, LEAST_PASSES)
 
     def identity(self) -> Row:
-        """What runs must agree in to be of one study, as JSON has it."""
+        """Everything that must stay the same when a study is continued, as JSON holds it."""
         found: Row = {
             "workload": self.workload,
             "methods": {entry.path: entry.options for entry in self.entries},
@@ -84,6 +84,8 @@ class Study:
             "vcsg": __version__,
             "torch": torch.__version__,
         }
+        if self.imports:
+            found["imports"] = imports.digests(self.imports)
         return dict(json.loads(json.dumps(found)))
 
     def as_json(self) -> Row:
@@ -98,59 +100,60 @@ class Study:
             "seeds": list(self.seeds),
             "budget": self.budget.as_dict(),
             "jobs": self.jobs,
+            "imports": list(self.imports),
             "identity": self.identity(),
         }
 
 
-def check(study: Study, workload: Workload) -> None:
-    """Make every optimizer once, so that what it has against its options is said before anything runs."""
-    for entry in study.entries:
-        options = dict(entry.options)
-        if not {"lr", "L"} & set(options) and "L" in methods.parameters(entry.method):
-            options["L"] = 1.0
-        try:
-            methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
-
-
 def check_place(study: Study) -> None:
-    """A folder has room for a study or for a run."""
+    """Refuse a folder that holds a single run."""
     if (study.folder / "run.json").exists():
         raise ValueError(f"{study.folder} holds a single run: give another folder for the study")
 
 
 def begin(study: Study) -> None:
-    """Write down what the study is; one that is there already has to be the same."""
+    """Write study.json; a study that is in the folder already has to be the same one."""
     check_place(study)
     path = study.folder / "study.json"
     if path.exists():
         differences = _differences(read(study.folder)["identity"], study.identity())
         if differences:
             raise ValueError(
-                f"{study.folder} holds another study ({'; '.join(differences)}): give another folder or remove that one"
+                f"{study.folder} holds another study ({'; '.join(differences)}): give another folder, or remove it"
             )
     study.folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(study.as_json(), indent=1) + "\n")
 
 
 def read(folder: Path) -> Row:
-    """The study.json of a folder."""
+    """Read the study.json of a folder."""
     path = folder / "study.json"
     try:
         found = dict(json.loads(path.read_text(encoding="utf-8")))
         if found["format"] > FORMAT:
             raise ValueError(f"{path} has format {found['format']}, this version reads up to {FORMAT}: upgrade vcsg")
+        _check_content(found)
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not that of a study ({error!r}): remove it, or give another folder") from error
+        raise ValueError(
+            f"{path} is not the file of a study ({error!r}): remove it, or choose another folder"
+        ) from error
     return found
 
 
-def _differences(there: Row, asked: Row) -> list[str]:
+def _check_content(study: Row) -> None:
+    """Raise a KeyError where a study.json lacks a workload, or has a target without a value or a known metric."""
+    targets = [(target["metric"], target["value"]) for target in study.get("targets") or []]
+    claim = study.get("claim")
+    targets += [(claim["metric"], claim["target"])] if claim else []
+    if study["workload"] and not {metric for metric, _ in targets} <= set(METRICS):
+        raise KeyError(f"metrics are {', '.join(METRICS)}")
+
+
+def _differences(earlier: Row, asked: Row) -> list[str]:
     return [
-        f"{name} was {_short(there.get(name))}, now {_short(value)}"
+        f"{name} was {_short(earlier.get(name))}, now {_short(value)}"
         for name, value in asked.items()
-        if there.get(name) != value
+        if earlier.get(name) != value
     ]
 
 

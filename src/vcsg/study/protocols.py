@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from vcsg.method import make
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.study import methods
-from vcsg.study.baselines import BASELINES, momentum_step
+from vcsg.study.baselines import BASELINES
 from vcsg.study.methods import Options
-from vcsg.study.settings import Settings
+from vcsg.study.settings import MethodSettings
 
 PROTOCOLS = ("default", "paper", "tuned")
 PAPER = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
@@ -33,8 +35,10 @@ MINIBATCHES: dict[str, dict[str, Options]] = {
         "adamw": {"b": 64},
     },
 }
-"""By protocol; other methods keep their own. The paper does not say what SCSG had: it gets about the n^¼ of the others,
-for at b = 1 most of its time goes into Python. Per gradient b = 1 did better (docs/results); --set scsg.b=1 has it."""
+"""Options by protocol and method; other methods keep their defaults.
+
+The paper does not say which mini-batches SCSG had. It gets about the n^¼ of the others, for at b = 1 most of its time
+goes into Python. Per gradient b = 1 did better (docs/results); --set scsg.b=1 runs it so."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,10 @@ class Entry:
     protocol: str
     method: str
     options: Options
-    """As far as they are the same for all seeds and known before anything is run."""
+    """The options that are the same for all seeds and known before anything is run."""
 
     def option(self, name: str) -> Any:
-        """Its value, given or by default."""
+        """The value of an option, given or by default."""
         return self.options.get(name, methods.parameters(self.method)[name].default)
 
     @property
@@ -56,12 +60,12 @@ class Entry:
 
     @property
     def path(self) -> str:
-        """Of its runs, below "runs" in a study's folder."""
+        """The path of its runs, below "runs" in a study's folder."""
         return f"{self.protocol}/{self.method}"
 
 
-def entries(names: Iterable[str], protocols: Iterable[str], settings: Settings) -> tuple[Entry, ...]:
-    """The methods under every protocol, or under their own where one is prefixed: "tuned:sgd-momentum"."""
+def entries(names: Iterable[str], protocols: Iterable[str], settings: MethodSettings) -> tuple[Entry, ...]:
+    """The entries of a study: methods under every protocol, or under one alone, as in "tuned:sgd-momentum"."""
     protocols = list(protocols)
     pairs = [pair for name in names for pair in _pairs(name, protocols)]
     settings.check(dict.fromkeys(method for _, method in pairs))
@@ -74,7 +78,7 @@ def entries(names: Iterable[str], protocols: Iterable[str], settings: Settings) 
 
 def check_protocol(name: str) -> None:
     if name not in PROTOCOLS:
-        raise ValueError(f"no protocol {name!r}: {nearest(name, list(PROTOCOLS))}")
+        raise ValueError(f"no protocol {name!r}: {suggestion(name, list(PROTOCOLS))}")
 
 
 def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
@@ -88,7 +92,7 @@ def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
     return [(protocol, PAPER.get(method, method) if protocol == "paper" else method) for protocol in own]
 
 
-def _entry(protocol: str, method: str, settings: Settings) -> Entry:
+def _entry(protocol: str, method: str, settings: MethodSettings) -> Entry:
     given = settings.of(method)
     if protocol == "tuned" and {"lr", "L"} & set(given):
         raise ValueError(f"the protocol tuned chooses the step size: leave lr and L of {method} out, or use default")
@@ -108,15 +112,16 @@ def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Option
     if entry.protocol == "paper":
         return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), {})
     if entry.method in BASELINES:
-        return "sgd", {"b": entry.option("b")}
+        return "sgd", {"b": entry.option("b")} if "b" in methods.parameters(entry.method) else {}
     return (entry.method, entry.options) if entry.protocol == "tuned" else None
 
 
 def default_step(entry: Entry, L: float | None) -> float:
     """The step size that the search calls 1: what `lr` alone would be (see `vcsg.FiniteSumOptimizer`)."""
+    if entry.method in BASELINES:
+        given = entry.options if L is None else {**entry.options, "L": L}
+        return BASELINES[entry.method]([torch.zeros(1, requires_grad=True)], 1, seed=0, **given).lr
     if L is None:
         return float(entry.option("lr"))
-    if entry.method in BASELINES:
-        return momentum_step(L, entry.option("momentum"))
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
     return make(entry.method, **own).gamma / L

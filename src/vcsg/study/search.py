@@ -2,7 +2,7 @@
 
 The factors are powers of 2 of the method's own default step: first 1, 4 and 1/4; then on by 4 in the direction that was
 better, until it gets worse; then by 2 around the best, by √2, and so on until the trials are spent. What is tried next
-is a function of what was found before, so a search that was interrupted goes on from its records.
+is a function of what was found before, so an interrupted search continues from its records.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from vcsg.study.records import Row, RunRecord
 TRIALS = 7
 """Short runs per method."""
 SHARE = 0.25
-"""Of the budget, for each of them."""
+"""The share of the budget that each of these runs gets."""
 LEAST_PASSES = 8.0
-"""For each at least. VCSG's first epoch takes 3 passes on average and its steps are √n times smaller than those after
-it: judged within it, a search chooses a step with which all that follows diverges."""
+"""The fewest passes of each short run.
+
+VCSG's first epoch takes 3 passes on average, and its steps are √n times smaller than those after it: judged within it,
+a search chooses a step with which all that follows diverges."""
 
 
 def next_exponent(losses: Mapping[float, float]) -> float:
@@ -41,12 +43,12 @@ def next_exponent(losses: Mapping[float, float]) -> float:
 
 
 def best_exponent(losses: Mapping[float, float]) -> float:
-    """That of the least loss; of equal ones the smallest step, for where all diverged it has to become smaller."""
+    """The exponent with the least loss; the smallest of several, because where all diverged the step has to shrink."""
     return min(losses, key=lambda e: (losses[e], e))
 
 
 def loss_of(trial: RunRecord) -> float:
-    """Over all training samples at its end; +∞ where it diverged."""
+    """The loss over all training samples at the end of a trial; +∞ where it diverged."""
     loss = trial.final.get("train_loss") if trial.status == "finished" else None
     return math.inf if loss is None else float(loss)
 
@@ -57,13 +59,13 @@ class Choice:
 
     lr: float
     losses: dict[float, float]
-    """By exponent."""
+    """The loss of every trial, by exponent."""
     base: float
-    """The method's default step, the factor 1."""
+    """The default step of the method, which is the factor 1."""
     ifo: int
     seconds: float
     epoch: int
-    """That the best trial ended in."""
+    """The epoch in which the best trial ended."""
 
     @property
     def exponent(self) -> float:
@@ -92,7 +94,7 @@ class Choice:
 
 
 def choose(trials: Mapping[float, RunRecord], base: float) -> Choice:
-    """The best of the trials, by exponent."""
+    """The choice of the best among the trials, which are given by exponent."""
     losses = {exponent: loss_of(trial) for exponent, trial in trials.items()}
     if not math.isfinite(min(losses.values())):
         tried = ", ".join(f"{base * 2**e:.3g}" for e in losses)

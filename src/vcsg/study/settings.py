@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcsg.names import nearest
+from vcsg.names import suggestion
 from vcsg.study import methods
 from vcsg.study.methods import Options
 
@@ -17,39 +17,39 @@ WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Options for every method that has them, and those for one."""
+class MethodSettings:
+    """Options for every method that has them, and options for single methods."""
 
     common: Options = field(default_factory=dict)
     own: dict[str, Options] = field(default_factory=dict)
 
     def of(self, method: str) -> Options:
-        """The options of a method: its own go before the common ones."""
+        """The options of a method; its own override the common ones."""
         known = methods.parameters(method)
         return {key: value for key, value in self.common.items() if key in known} | self.own.get(method, {})
 
     def check(self, used: Iterable[str]) -> None:
-        """Every option has to be one of a method that is run."""
+        """Refuse an option that no method of the study has."""
         used = list(used)
         for method, options in self.own.items():
             if method not in used:
-                raise ValueError(f"an option is set for {method!r}, which is not run: {nearest(method, used)}")
+                raise ValueError(f"an option is set for {method!r}, which is not run: {suggestion(method, used)}")
             methods.check_options(method, options)
         known = list(dict.fromkeys(key for method in used for key in methods.parameters(method)))
         for key in self.common:
             if key not in known:
                 has = f"{used[0]} has no" if len(used) == 1 else f"none of {', '.join(used)} has an"
-                raise ValueError(f"{has} option {key!r}: {nearest(key, known)}")
+                raise ValueError(f"{has} option {key!r}: {suggestion(key, known)}")
         for method in used:
             methods.check_options(method, self.of(method))
 
 
-def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None) -> Settings:
-    """Of a file and the command line, which goes before it.
+def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None) -> MethodSettings:
+    """Read options from a file and from the command line, which overrides the file.
 
     In the file, `eps = 0.01` is for every method that has it, and a table `[scsg]` for one of them.
     """
-    made = Settings() if config is None else _read(Path(config))
+    made = MethodSettings() if config is None else _read(Path(config))
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
@@ -59,14 +59,14 @@ def parse(settings: Iterable[str], config: str | os.PathLike[str] | None = None)
     return made
 
 
-def _read(path: Path) -> Settings:
+def _read(path: Path) -> MethodSettings:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"--config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config {path} is not TOML: {error}") from error
-    made = Settings()
+    made = MethodSettings()
     for key, value in found.items():
         if isinstance(value, dict):
             made.own[key] = {name: _plain(path, name, item) for name, item in value.items()}

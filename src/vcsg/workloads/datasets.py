@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from vcsg.names import nearest
+from vcsg.names import check_new, suggestion
 from vcsg.workloads import cifar10, libsvm, mnist, tiny_imagenet
 from vcsg.workloads.dataset import DataError, DataSet, Device
 from vcsg.workloads.download import download
@@ -23,10 +23,11 @@ _MNIST_MINI = Source("mnist-mini", 10_000, (1, 28, 28), 10, lambda _, device: mn
 _SOURCES: dict[str, Source] = {}
 
 
-def register_data_set(source: Source) -> None:
-    """Make a data set known by its name."""
+def register_data_set(source: Source, *, replace: bool = False) -> None:
+    """Make a data set known by its name. A name that exists already is refused unless `replace` is true."""
     if not source.name or set(source.name) & set("/:"):
         raise ValueError(f"the name {source.name!r} is empty or has a '/' or ':', which end the name of a data set")
+    check_new("data set", source.name, _SOURCES, replace)
     _SOURCES[source.name] = source
 
 
@@ -43,7 +44,7 @@ def source(name: str) -> Source:
     """The registered data set `name`."""
     if name not in _SOURCES:
         others = "or libsvm:PATH of a file, or synthetic:n=2000,d=50"
-        raise ValueError(f"no data set {name!r}: {nearest(name, _SOURCES)}, {others}")
+        raise ValueError(f"no data set {name!r}: {suggestion(name, _SOURCES)}, {others}")
     return _SOURCES[name]
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from vcsg.names import check_new
+
 Build = Callable[[tuple[int, ...], int], nn.Module]
 
 
@@ -131,10 +133,14 @@ _MODELS: dict[str, Build] = {
 }
 
 
-def register_model(name: str, build: Build) -> None:
-    """Make a model known by name; build(shape of a sample, classes) raises a ValueError where it does not fit them."""
+def register_model(name: str, build: Build, *, replace: bool = False) -> None:
+    """Make a model known by name; build(shape of a sample, classes) raises a ValueError where it does not fit them.
+
+    A name that exists already is refused unless `replace` is true.
+    """
     if not name or "/" in name:
         raise ValueError(f"the name {name!r} is empty or has a '/', which stands before the name of a model")
+    check_new("model", name, _MODELS, replace)
     _MODELS[name] = build
 
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from vcsg.names import check_new
+
 RowMean = Callable[[Tensor, Tensor, Tensor], Tensor]
 Array = NDArray[np.float64]
 
@@ -149,8 +151,12 @@ _FAMILIES = {
 }
 
 
-def register_problem(name: str, family: Family) -> None:
-    """Make a problem known by name, for every data set with two classes or real targets."""
+def register_problem(name: str, family: Family, *, replace: bool = False) -> None:
+    """Make a problem known by name, for every data set with two classes or real targets.
+
+    A name that exists already is refused unless `replace` is true.
+    """
+    check_new("problem", name, _FAMILIES, replace)
     _FAMILIES[name] = family
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vcsg.names import nearest
+from vcsg.names import check_new, suggestion
 from vcsg.workloads.claims import CLAIMS, Claim
 from vcsg.workloads.dataset import DataSet, Device
 from vcsg.workloads.datasets import LIBSVM, Folder, data_sets, load_data_set, source, where
@@ -85,11 +85,15 @@ class Listing:
 _REGISTERED: dict[str, tuple[Listing, Callable[[Folder, Device], Workload]]] = {}
 
 
-def register_workload(name: str, n: int, d: int, build: Callable[[Folder, Device], Workload]) -> None:
+def register_workload(
+    name: str, n: int, d: int, build: Callable[[Folder, Device], Workload], *, replace: bool = False
+) -> None:
     """Make a workload known by name that is no pair of a data set and a model: build(data_dir, device) makes it.
 
-    n and d, its training samples and parameters, are for the list of `names`.
+    n and d, its training samples and parameters, are for the list of `names`. A name that exists already is refused
+    unless `replace` is true.
     """
+    check_new("workload", name, _REGISTERED, replace)
     _REGISTERED[name] = Listing(name, n, d, (), 0), build
 
 
@@ -109,7 +113,7 @@ def load(name: str, *, data_dir: Folder = None, device: Device = None) -> Worklo
     if not slash:
         raise ValueError(f"{name!r} is not a workload: write DATASET/MODEL, with one of {', '.join(known)}")
     if model not in known:
-        raise ValueError(f"no model or problem {model!r}, of {name!r}: {nearest(model, known)}")
+        raise ValueError(f"no model or problem {model!r}, of {name!r}: {suggestion(model, known)}")
     kind, _, sizes = data.partition(":")
     if kind == "synthetic":
         return _synthetic(name, sizes, model, device)
@@ -220,20 +224,20 @@ def _of_problem(name: str, problem: AnalyticProblem, model: str, test: Pair | No
     classify = problems()[model].classify
 
     def objective(point: nn.Module, batch: Pair) -> Tensor:
-        return problem.loss(cast(Point, point).x, *batch)
+        return problem.loss(cast(PointModel, point).x, *batch)
 
     @torch.no_grad()
     def measure(point: nn.Module, batch: Pair) -> dict[str, float]:
         measured = {"test_loss": objective(point, batch).item()}
         if classify:
-            measured["test_error"] = _share(batch[0] @ cast(Point, point).x * batch[1] <= 0)
+            measured["test_error"] = _share(batch[0] @ cast(PointModel, point).x * batch[1] <= 0)
         return measured
 
     return Workload(
         name=name,
         train=(problem.rows, problem.targets),
         test=test,
-        make_model=lambda: Point(problem.start),
+        make_model=lambda: PointModel(problem.start),
         objective=objective,
         measure=measure,
         L=problem.L,
@@ -241,7 +245,7 @@ def _of_problem(name: str, problem: AnalyticProblem, model: str, test: Pair | No
     )
 
 
-class Point(nn.Module):
+class PointModel(nn.Module):
     """The point x of a problem as a model with one float64 parameter, which begins at the start of the problem."""
 
     def __init__(self, start: Tensor) -> None:

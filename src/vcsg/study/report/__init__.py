@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcsg.files import write_text
+from vcsg.study.view.sections import Section
 
 
-def write(folders: Sequence[Path], path: Path) -> Path:
-    """Write the report of all runs in or below the folders.
+def write(sections: list[Section], folders: Sequence[Path], path: Path) -> Path:
+    """Write the report of some runs as one HTML file, which opens without a network. (Needs plotly.)
 
     Args:
-        folders: of studies, as `vcsg compare` leaves them, or of single runs.
-        path: of the HTML file. It has everything in it and opens without a network.
+        sections: the records by workload, as `vcsg.study.view.sections` reads them.
+        folders: the folders they were read from, which the page names.
+        path: the HTML file to write.
 
     Returns:
-        The path. (Needs plotly.)
+        The path.
     """
     try:
         import plotly  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("the report needs plotly: pip install 'vcsg[study]'") from error
     from vcsg.study.report.page import Page
-    from vcsg.study.report.studies import sections
 
-    folders = [Path(folder) for folder in folders]
-    found = sections(folders)
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, Page(found, folders).html())
+    write_text(path, Page(sections, folders).html())
     return path

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcsg.study.figures.curves import Array
-from vcsg.study.figures.epochs import Epochs, epochs_of
-from vcsg.study.figures.style import GREEN, ORANGE, PURPLE, SKY, VERMILLION
 from vcsg.study.records import RunRecord
 from vcsg.study.report.layout import GREY, Plot, base, digits, plain, x_axis, y_axis
+from vcsg.study.view.curves import Array
+from vcsg.study.view.epoch_series import EpochSeries, epochs_of
+from vcsg.study.view.style import GREEN, ORANGE, PURPLE, SKY, VERMILLION
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
-"""Of the regimes."""
+"""The colours of the regimes."""
 
 
 def inside(run: RunRecord) -> Plot:
@@ -26,7 +26,7 @@ def inside(run: RunRecord) -> Plot:
     return {"data": [*_sizes(epochs), *_norms(epochs)], "layout": layout}
 
 
-def _sizes(epochs: Epochs) -> list[Plot]:
+def _sizes(epochs: EpochSeries) -> list[Plot]:
     kept = np.array(epochs.regime)
     found = []
     for place, regime in enumerate(epochs.regimes):
@@ -37,7 +37,7 @@ def _sizes(epochs: Epochs) -> list[Plot]:
     return [*found, _dots(epochs.passes, epochs.b, PURPLE, "mini-batch size b", "circle", "y")]
 
 
-def _norms(epochs: Epochs) -> list[Plot]:
+def _norms(epochs: EpochSeries) -> list[Plot]:
     gaps = " (gaps: ≤ 0)" if (epochs.gradient <= 0).any() else ""
     found = [
         _dots(epochs.passes, epochs.variance, ORANGE, "variance S*", "triangle-up", "y2"),

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.study.figures.curves import Array
-from vcsg.study.figures.style import BLACK
-from vcsg.study.figures.words import AXES
+from vcsg.study.view.curves import Array
+from vcsg.study.view.style import BLACK
+from vcsg.study.view.words import AXES
 
 Plot = dict[str, Any]
 GREY = "#808080"
-"""Seen on light and on dark."""
+"""A colour that is seen on a light and on a dark page."""
 INK, GRID = "#1b1f24", "#e3e7eb"
-"""On a light page; page.js has those of a dark one."""
+"""The colours of a light page; page.js has those of a dark one."""
 CLEAR = "rgba(0,0,0,0)"
 
 
@@ -47,7 +47,7 @@ def x_axis(unit: str, **more: Any) -> Plot:
 
 
 def y_axis(title: str, drawn: Iterable[Array], **more: Any) -> Plot:
-    """Logarithmic around the values, unless one is negative or none is positive."""
+    """The y axis of some values: logarithmic, unless one is negative or none is positive."""
     values = np.concatenate([np.array([]), *(np.asarray(part, dtype=float) for part in drawn)])
     values = values[np.isfinite(values)]
     axis: Plot = {"title": {"text": title, "standoff": 6}, "automargin": True, **_lines(), **more}
@@ -96,5 +96,5 @@ def faint(colour: str) -> str:
 
 
 def digits(values: Iterable[float]) -> list[float | None]:
-    """Five digits; None is a gap."""
+    """The values with five digits; None is a gap in the curve."""
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]

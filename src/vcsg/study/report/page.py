@@ -9,39 +9,42 @@ from itertools import count
 from pathlib import Path
 from string import Template
 
-from vcsg.study.figures.curves import curves, error_metric, has_path
-from vcsg.study.figures.epochs import anchored_runs
-from vcsg.study.figures.style import looks
-from vcsg.study.figures.words import metric_name, seeds_text, target_text
 from vcsg.study.records import RunRecord
-from vcsg.study.report import search, tables
-from vcsg.study.report.bars import to_target
-from vcsg.study.report.claims import claims
-from vcsg.study.report.findings import sentences
+from vcsg.study.report import results, searches
+from vcsg.study.report.headline import claims
 from vcsg.study.report.inside import inside
 from vcsg.study.report.layout import Plot, same_y
 from vcsg.study.report.markup import Child, Markup, tag, text
 from vcsg.study.report.plots import progress
-from vcsg.study.report.studies import Section
+from vcsg.study.report.target_plot import to_target
+from vcsg.study.view.curves import curves, error_metric, has_path
+from vcsg.study.view.epoch_series import anchored_runs
+from vcsg.study.view.findings import findings
+from vcsg.study.view.sections import Section
+from vcsg.study.view.style import looks
+from vcsg.study.view.words import metric_name, seeds_text, target_text
 
 CONFIG = {
     "displaylogo": False,
     "responsive": True,
     "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 }
-"""Of plotly: the buttons above a figure."""
-TABLE_NOTE = "A run that did not reach the target counts as infinitely long. Ratios are of times, over all protocols."
-TARGET_NOTE = (
-    "To the first evaluation at which the target is reached: the median over seeds, with a line from the lowest to the "
-    "highest. Hatched: what was spent without reaching it."
+"""Settings of plotly: the buttons above a figure."""
+TABLE_NOTE = (
+    "A run that did not reach the target counts as infinitely long. The ratio compares the time with the best of all "
+    "protocols."
 )
-INSIDE_NOTE = "One dot per epoch, at its anchor; of many epochs, some. The bound holds with a confidence of 95 %."
+TARGET_NOTE = (
+    "A bar ends at the first evaluation that reaches the target: the median over seeds, with a line from the lowest to "
+    "the highest. A hatched bar shows what was spent without reaching it."
+)
+INSIDE_NOTE = "Each dot is an epoch, drawn at its anchor; long runs show a part of them. The bound has 95 % confidence."
 UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
-"""What a switch offers."""
+"""The choices of a switch, by unit."""
 
 
 class Page:
-    """One report."""
+    """The HTML page of one report."""
 
     def __init__(self, sections: list[Section], folders: Sequence[Path]) -> None:
         self._sections = sections
@@ -72,12 +75,12 @@ class Page:
             yield tag("section", tag("h2", section.workload), list(content), id=f"workload-{place}")
         runs = [run for section in self._sections for run in (*section.runs, *section.search)]
         if runs:
-            yield tag("section", tag("h2", "Where it ran"), tables.environments(runs), id="environment")
+            yield tag("section", tag("h2", "Where it ran"), results.environments(runs), id="environment")
 
     def _findings(self) -> Iterator[Child]:
         for place, section in enumerate(self._sections, 1):
             name = tag("a", section.workload, href=f"#workload-{place}")
-            yield tag("p", name, ". ", " ".join(sentences(section)))
+            yield tag("p", name, ". ", " ".join(findings(section)))
         if not self._sections:
             yield tag("p", "There are no runs in the folders.")
 
@@ -86,7 +89,7 @@ class Page:
         yield self._commands(section)
 
     def _workload(self, section: Section) -> Iterator[Child]:
-        yield tables.summary(section)
+        yield results.summary(section)
         if section.targets:
             yield tag("p", TABLE_NOTE, class_="note")
         yield from self._progress(section)
@@ -94,14 +97,14 @@ class Page:
         yield from self._inside(section)
         if section.search:
             yield tag("h3", "The search for step sizes")
-            yield tag("p", search.cost(section.search))
-            yield search.chosen(section)
-            yield tag("details", tag("summary", "All trials"), search.trials(section))
+            yield tag("p", searches.cost(section.search))
+            yield searches.chosen(section)
+            yield tag("details", tag("summary", "All trials"), searches.trials(section))
         yield tag("h3", "Settings")
-        yield tables.settings(section)
+        yield results.settings(section)
         yield _notes(section)
         yield _single_commands(section)
-        broken = tables.unfinished(section.runs)
+        broken = results.unfinished(section.runs)
         if broken:
             yield tag("h3", "Runs that did not finish")
             yield broken
@@ -157,7 +160,7 @@ class Page:
         return tag("div", tag("h4", name), Markup(made), class_="plot", role="group", aria_label=said)
 
     def _commands(self, section: Section) -> Markup:
-        """Those that made the records and, from them, figures and tables; with a button to copy them."""
+        """The commands that made the records, and from them this page, with a button to copy them."""
         button = tag("button", "Copy", type="button", class_="copy", aria_label="Copy the commands")
         return tag("div", tag("pre", "\n".join([*section.commands, self._command])), button, class_="command")
 
@@ -175,14 +178,14 @@ def _switch(name: str, units: list[str]) -> Markup:
 
 
 def _notes(section: Section) -> Markup:
-    """What the protocols had to say: where L came from, what a search found, what was warned of."""
+    """The notes of all runs: where L came from, what a search found, what was warned of."""
     found = [f"{_title(run)}: {note}" for run in section.runs for note in _remarks(run)]
     items = [tag("li", line) for line in dict.fromkeys(found)]
-    return tag("details", tag("summary", "Notes of the protocols"), tag("ul", items)) if items else text()
+    return tag("details", tag("summary", "Notes on the runs"), tag("ul", items)) if items else text()
 
 
 def _place(run: RunRecord, named: bool) -> str:
-    """Which run a plot is of; its label too, where there are several."""
+    """The run that a plot shows, with its label where there are several."""
     config = run.config
     return ", ".join(filter(None, (config.protocol, config.label if named else "", f"seed {config.seed}")))
 
@@ -194,7 +197,9 @@ def _title(run: RunRecord) -> str:
 def _remarks(run: RunRecord) -> Iterator[str]:
     for name, note in run.notes.items():
         if isinstance(note, dict):
-            note = tables.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
+            note = results.pairs({key: value for key, value in note.items() if not isinstance(value, list)})
+        elif isinstance(note, list):
+            note = "; ".join(map(str, note))
         if name not in ("traceback", "stopped", "diverged") and note:
             yield str(note) if name == "L" else f"{name}: {note}"
 

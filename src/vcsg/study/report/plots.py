@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vcsg.study.figures.curves import Array, Curve, ceiling, curves, log_range, needs_log, thin, values_of
-from vcsg.study.figures.style import Look
-from vcsg.study.figures.words import AXES, METRIC_NAMES, SCALES
 from vcsg.study.records import RunRecord
 from vcsg.study.report.layout import GREY, Plot, base, digits, faint, plain, x_axis, y_axis
-from vcsg.study.summary import UNITS, Target
+from vcsg.study.targets import Target
+from vcsg.study.view.curves import Array, Curve, ceiling, curves, log_range, needs_log, thin, values_of
+from vcsg.study.view.style import Look
+from vcsg.study.view.summary import UNITS
+from vcsg.study.view.words import AXES, METRIC_NAMES, SCALES
 
 LINE_POINTS, BAND_POINTS = 250, 120
 """The most points of a line and of one side of its band."""

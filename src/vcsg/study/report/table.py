@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vcsg.study.figures.words import SPACE, amount
 from vcsg.study.report.markup import Child, Markup, tag
-from vcsg.study.summary import Spread
+from vcsg.study.view.summary import Spread
+from vcsg.study.view.words import SPACE, amount
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def number(value: float | None, shown: Child) -> Cell:
 
 
 def spent(unit: str, value: float | None) -> Cell:
-    """Seconds, passes or gradients."""
+    """A cell with seconds, passes or gradients."""
     return number(value, amount(unit, value))
 
 
@@ -48,14 +48,14 @@ def spread_cell(spread: Spread, unit: str) -> Cell:
 
 
 def _range(unit: str, low: float, high: float) -> str:
-    """Two numbers, without a unit that both have: it stands before them."""
+    """A range of two numbers, without the unit that stands before it already."""
     first, last = amount(unit, low), amount(unit, high)
     units = {text.partition(SPACE)[2] for text in (first, last)}
     return f"{first}–{last}" if len(units) > 1 else "–".join(text.partition(SPACE)[0] for text in (first, last))
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], sortable: bool = True) -> Markup:
-    """The heads are buttons that sort; the first cell of a row is its head."""
+    """A table whose column heads are buttons that sort; the first cell of a row is its head."""
     rows = list(rows)
     body = [tag("tr", [_cell(cell, "td" if place else "th") for place, cell in enumerate(row)]) for row in rows]
     kinds = ["number" if rows and rows[0][place].number else "words" for place in range(len(heads))]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcsg.study.figures.curves import POINTS, Array, thin
 from vcsg.study.records import Row, RunRecord
-from vcsg.study.summary import groups
+from vcsg.study.view.curves import POINTS, Array, thin
+from vcsg.study.view.summary import groups
 
 
 @dataclass(frozen=True)
-class Epochs:
-    """What the anchors measured and the epochs made of it; of many epochs, some."""
+class EpochSeries:
+    """The epochs of a run, or a part of them where there are many: what was measured and what was chosen."""
 
     passes: Array
     B: Array
@@ -38,7 +38,7 @@ class Epochs:
 
     @property
     def share(self) -> str:
-        """What a title adds where not all epochs are drawn."""
+        """A remark for the title, where not all epochs are drawn."""
         return "" if len(self.passes) == self.total else f" ({len(self.passes)} of {self.total:,} drawn)"
 
     def spans(self, regime: str) -> list[tuple[float, float]]:
@@ -60,16 +60,16 @@ def anchored_runs(runs: list[RunRecord]) -> list[RunRecord]:
 
 
 def _anchored(runs: list[RunRecord]) -> list[RunRecord]:
-    kept = [run for run in runs if sum(row["anchor_size"] is not None for row in run.epochs) > 1]
-    return sorted(kept, key=lambda run: (run.status != "finished", run.config.seed))
+    found = [run for run in runs if sum(row["anchor_size"] is not None for row in run.epochs) > 1]
+    return sorted(found, key=lambda run: (run.status != "finished", run.config.seed))
 
 
-def epochs_of(run: RunRecord, points: int = POINTS) -> Epochs:
-    """Those with an anchor; where there are more than `points`, so many of them, evenly chosen."""
+def epochs_of(run: RunRecord, points: int = POINTS) -> EpochSeries:
+    """The epochs of a run that had an anchor: at most `points` of them, evenly chosen."""
     rows = [row for row in run.epochs if row["anchor_size"] is not None]
     kept = [rows[int(k)] for k in thin(np.arange(len(rows), dtype=float), points)]
     has_eps = bool(kept) and all(row["eps"] is not None for row in kept)
-    return Epochs(
+    return EpochSeries(
         passes=_column(kept, "passes"),
         B=_column(kept, "B"),
         b=_column(kept, "b"),

@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vcsg.study.figures.axes import TWO_COLUMNS, empty, grid
-from vcsg.study.figures.style import Look, looks, place_of
-from vcsg.study.figures.words import AXES, bar_end, bar_text, target_text
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Target, groups, summarise
+from vcsg.study.targets import Target
+from vcsg.study.view.figures.axes import TWO_COLUMNS, empty, grid
+from vcsg.study.view.style import Look, looks, place_of
+from vcsg.study.view.summary import Line, groups, summarise
+from vcsg.study.view.words import AXES, bar_end, bar_text, target_text
 
 BAR = 0.19
 """The height of a bar and its gap, in inches."""

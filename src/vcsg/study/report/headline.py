@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vcsg.study.figures.words import amount, target_text
 from vcsg.study.report.markup import Markup, tag, text
-from vcsg.study.report.studies import Section
 from vcsg.study.report.table import Cell, number, spread_cell, table, words
-from vcsg.study.summary import ClaimRow, Speedup, Target, claim_rows
+from vcsg.study.targets import Target
+from vcsg.study.view.sections import Section
+from vcsg.study.view.summary import ClaimRow, Speedup, claim_rows
+from vcsg.study.view.words import amount, target_text
 
 NOTE = (
     "Speed-ups are ratios of medians over seeds. ≥: only VCSG reached the target, so the other would need at least "
@@ -46,7 +47,7 @@ def _speedups(section: Section, found: list[ClaimRow], protocols: list[str]) -> 
 
 
 def _own_time(section: Section, found: list[ClaimRow], protocols: list[str]) -> Iterator[list[Cell]]:
-    """VCSG's own time, where the paper has it."""
+    """A row with VCSG's own time, where the paper gives it."""
     own = {row.protocol: row for row in found if row.claimed_seconds is not None}
     if not own:
         return

@@ -58,11 +58,14 @@ LOOKS = {
 }
 
 REGIMES = {"start": "#4D4D4D", "first": "#F0E442", "second": BLUE}
-"""VCSG's, dark, light and in between: they are told apart in grey."""
+"""The colours of VCSG's regimes: dark, light and in between, so that they differ in grey too."""
 
 
 def looks(runs: Iterable[RunRecord]) -> dict[tuple[str, str], Look]:
-    """By method and label. Of two labels of a method in one panel, the second has the next kind of dash."""
+    """The looks of all methods, by method and label.
+
+    Where a method has two labels in one panel, the second has the next kind of dash.
+    """
     panels: dict[tuple[str, str, str], list[str]] = {}
     for config in (run.config for run in runs):
         labels = panels.setdefault((config.workload, config.protocol, config.method), [])
@@ -79,13 +82,13 @@ def looks(runs: Iterable[RunRecord]) -> dict[tuple[str, str], Look]:
 
 
 def place_of(method: str, label: str = "") -> tuple[int, str, str]:
-    """For sorting: the methods in the order of `LOOKS`, others after them by name."""
+    """A key for sorting: the methods in the order of `LOOKS`, others after them by name."""
     names = list(LOOKS)
     return names.index(method) if method in LOOKS else len(names), method, label
 
 
 def look_of(method: str) -> Look:
-    """Of a method by name; one that is not listed has always the same look too."""
+    """The look of a method by name; a method that is not listed always gets the same look too."""
     if method in LOOKS:
         return LOOKS[method]
     choice = zlib.crc32(method.encode())

@@ -1,52 +1,53 @@
-"""The work of a study, in pieces that processes can share. What one leaves on disk is all that others know of it.
+"""The tasks of a study, which processes can share. A task knows of the others only what they wrote to disk.
 
-So a study that was interrupted goes on: what is there is not done again, and a run that was broken off is taken up.
+So an interrupted study can be continued: complete runs are kept, and a run that was interrupted is resumed.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from vcsg.study.budgets import Budget
-from vcsg.study.estimates import Smoothness, estimate
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, default_step, smoothness_method
 from vcsg.study.records import Row, RunConfig, RunRecord
-from vcsg.study.runs import Order, Show, execute, is_complete, run_in
+from vcsg.study.running.estimates import Smoothness, estimate
+from vcsg.study.running.runs import Order, Show, execute, is_complete, run_in
 from vcsg.study.search import Choice, choose, loss_of, next_exponent
 from vcsg.training.interrupt import StopRequest
 
 
-class Task(Protocol):
+class StudyTask(Protocol):
     @property
     def name(self) -> str:
-        """Its path below the study's folder."""
+        """The path of the task below the study's folder."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of tasks that come before it."""
+        """The names of the tasks that have to be done before this one."""
 
     def runs(self, study: Study) -> int:
-        """How many it makes."""
+        """The number of runs that the task makes."""
 
     def done(self, study: Study) -> bool: ...
 
     def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
-        """Do it, up to a KeyboardInterrupt where that was wished."""
+        """Do the task; a KeyboardInterrupt where it was asked to stop."""
 
 
 @dataclass(frozen=True)
 class Estimating:
-    """L for an entry and a seed."""
+    """Estimates L for an entry and a seed."""
 
     protocol: str
     method: str
-    """That is to have it; in the protocol "paper" VCSG, for all."""
+    """The method that is given L; VCSG in the protocol "paper", where all methods share it."""
     by: str
-    """The method that estimates it."""
+    """The method that estimates L."""
     options: Row
     seed: int
 
@@ -75,7 +76,7 @@ class Estimating:
 
 @dataclass(frozen=True)
 class Searching:
-    """The short runs that choose the step size of a method in the protocol "tuned"."""
+    """Searches the step size of a method by short runs, for the protocol "tuned"."""
 
     entry: Entry
     needs: tuple[str, ...]
@@ -102,10 +103,10 @@ class Searching:
         return choose(self.trials(study), self._base(study))
 
     def trials(self, study: Study) -> dict[float, RunRecord]:
-        """Those that are complete, by exponent, in order."""
+        """The complete trials by exponent, in the order in which they were made."""
         found: dict[float, RunRecord] = {}
         for number in range(1, study.trials + 1):
-            record = kept(study.folder / self.name / f"trial-{number}")
+            record = complete_run(study.folder / self.name / f"trial-{number}")
             if record is None:
                 break
             found[float(record.notes["exponent"])] = record
@@ -128,7 +129,7 @@ class Searching:
 
 @dataclass(frozen=True)
 class Running:
-    """A run of an entry with a seed."""
+    """Makes the run of an entry with a seed."""
 
     entry: Entry
     seed: int
@@ -142,7 +143,7 @@ class Running:
         return 1
 
     def done(self, study: Study) -> bool:
-        return kept(study.folder / self.name) is not None
+        return complete_run(study.folder / self.name) is not None
 
     def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
         options, notes = self._step_size(study)
@@ -152,7 +153,7 @@ class Running:
         execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), wish, show)
 
     def _step_size(self, study: Study) -> tuple[Row, Row]:
-        """What the protocol adds to the options, and what it has to say of it."""
+        """The options that the protocol adds, and the notes about them."""
         if self.entry.protocol == "tuned":
             search = Searching(self.entry, ())
             found = search.choice(study)
@@ -170,11 +171,11 @@ def execute_order(order: Order, wish: StopRequest, show: Show) -> RunRecord:
     return record
 
 
-def plan(study: Study) -> list[Task]:
-    """All work of a study; what a task needs comes before it. Seed by seed, so that what is there is comparable."""
-    estimates: dict[str, Task] = {}
-    searches: list[Task] = []
-    runs: list[Task] = []
+def plan(study: Study) -> list[StudyTask]:
+    """All tasks of a study, each after those it needs. They go seed by seed, so that a part of them can be compared."""
+    estimates: dict[str, StudyTask] = {}
+    searches: list[StudyTask] = []
+    runs: list[StudyTask] = []
     for seed in study.seeds:
         for entry in study.entries:
             # A search is made with the first seed, and holds for all.
@@ -201,11 +202,11 @@ def _estimating(study: Study, entry: Entry, seed: int) -> Estimating | None:
 
 
 def given_smoothness(study: Study, entry: Entry, seed: int) -> Smoothness | None:
-    """The L that a protocol gives to an entry, once it is there; None where it gives none."""
+    """The L that a protocol gives to an entry, which has to be estimated by now; None where it gives none."""
     if smoothness_method(entry, study.entries) is None:
         return None
     if study.L is not None:
-        return Smoothness(study.L, "known of the workload")
+        return Smoothness(study.L, "known for this workload")
     estimating = _estimating(study, entry, seed)
     assert estimating is not None
     return Smoothness.load(study.folder / estimating.name)
@@ -227,19 +228,20 @@ def configure(
         device=study.device,
         threads=study.threads,
     )
-    return replace(made, command=command(made))
+    return replace(made, command=command(made, study.imports))
 
 
-def command(config: RunConfig) -> str:
-    """That makes a run again."""
+def command(config: RunConfig, imports: Sequence[str] = ()) -> str:
+    """The command that makes a run again."""
     given = [part for key, value in config.options.items() for part in ("--set", f"{key}={value}")]
     parts = ["vcsg", "run", config.workload, "--method", config.method, "--seed", str(config.seed)]
     parts += ["--budget", str(Budget(**config.budget)), "--every", f"{config.every:.12g}"]
     parts += ["--device", config.device, "--threads", str(config.threads), *given, "--out", "DIR"]
+    parts += [part for name in imports for part in ("--import", name)]
     return shlex.join(parts)
 
 
-def kept(path: Path) -> RunRecord | None:
-    """The run in a folder, where it is not to be done again."""
+def complete_run(path: Path) -> RunRecord | None:
+    """The run in a folder, if it is complete."""
     record = run_in(path)
     return record if record is not None and is_complete(record) else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vcsg.study.figures.words import AXES, bar_end, bar_text
 from vcsg.study.report.layout import GREY, Plot, base, digits, plain, x_axis
 from vcsg.study.report.plots import Looks
-from vcsg.study.summary import UNITS, Line
+from vcsg.study.view.summary import UNITS, Line
+from vcsg.study.view.words import AXES, bar_end, bar_text
 
 ROOM = 1.75
-"""For the text at the end of a bar: the axis is so many times as long as the longest."""
+"""The length of the axis over that of the longest bar, which leaves room for the text at its end."""
 
 
 def to_target(lines: list[Line], among: list[Line], target: str, look: Looks) -> Plot:
@@ -61,7 +61,7 @@ def _bars(lines: list[Line], target: str, look: Looks) -> Plot:
 
 
 def _texts(lines: list[Line], target: str) -> Plot:
-    """What stands behind the bars and their whiskers."""
+    """The texts at the ends of the bars and their whiskers."""
     shown = {
         unit: {
             "x": digits(_whole(line, target, unit) for line in lines),
@@ -82,7 +82,7 @@ def _texts(lines: list[Line], target: str) -> Plot:
 
 
 def _reach(line: Line, target: str, unit: str) -> tuple[float, float]:
-    """From the median down to the lowest and up to the highest."""
+    """The distances from the median down to the lowest and up to the highest."""
     spread = line.to_target[target][unit]
     if spread.median is None or spread.low is None or spread.high is None:
         return 0.0, 0.0

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from vcsg.study.methods import anchored
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Spread, Target, summarise
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, Spread, summarise
 
 WIDTH = 132
-"""Columns of text where there is no terminal to ask."""
+"""The width of the text where there is no terminal, in characters."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,18 @@ class Column:
     heading: str
     cell: Callable[[Line], str]
     rank: int
-    """Columns of the highest rank are left out first where there is no room; 0 is never."""
+    """The rank of a column: the highest are left out first where there is no room, 0 is always shown."""
     right: bool = True
 
 
 def console(stderr: bool = False, quiet: bool = False) -> Console:
-    """Of stdout or stderr. Elsewhere than on a terminal text has a fixed width and neither colour nor control codes."""
+    """A console on stdout or stderr. Without a terminal its text has a fixed width, no colour and no control codes."""
     made = Console(stderr=stderr, quiet=quiet)
     return made if made.is_terminal else Console(stderr=stderr, quiet=quiet, width=WIDTH, no_color=True)
 
 
 def tables(runs: list[RunRecord], targets: list[Target], width: int) -> list[Table]:
-    """One per workload and target, or one per workload where there is no target."""
+    """The tables of runs: one per workload and target, or one per workload where there is no target."""
     lines = summarise(runs, targets)
     made = []
     for workload in dict.fromkeys(line.workload for line in lines):
@@ -51,7 +52,7 @@ def _title(workload: str, runs: list[RunRecord]) -> str:
 
 
 def _fitting(title: str, lines: list[Line], target: Target | None, width: int) -> Table:
-    """With as many columns as the width has room for."""
+    """A table with as many columns as the width has room for."""
     columns = _columns(lines, target)
     for rank in sorted({column.rank for column in columns}, reverse=True):
         table = _table(title, lines, [column for column in columns if column.rank <= rank])
@@ -94,7 +95,7 @@ def _columns(lines: list[Line], target: Target | None) -> list[Column]:
 
 
 def named(line: Line) -> str:
-    """The method, and how many of its runs did not come to their end."""
+    """The label of a method, and how many of its runs did not finish."""
     lost = [f"{count} {status}" for status, count in line.status.items() if status != "finished"]
     return line.label + (f" ({', '.join(lost)})" if lost else "")
 
@@ -108,7 +109,7 @@ def _spent() -> list[Column]:
 
 
 def _to_target(target: str) -> list[Column]:
-    """What it took to a target: the median over the seeds, and from where to where."""
+    """The columns of the way to a target: medians over the seeds, with their ranges."""
 
     def cell(unit: str, show: Callable[[float], str]) -> Callable[[Line], str]:
         return lambda line: spread(line.to_target[target][unit], show)
@@ -145,7 +146,7 @@ def _error_ratio(best: float | None) -> Callable[[Line], str]:
 
 
 def spread(found: Spread, show: Callable[[float], str]) -> str:
-    """The median, and in a second line from where to where the seeds go."""
+    """The median, and in a second line the range over the seeds."""
     if found.median is None:
         return "–"
     if found.of == 1 or found.low is None or found.high is None:
@@ -163,29 +164,27 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, to about three digits."""
+    """A time in seconds, with about three digits."""
     return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.1f}" if seconds < 1000 else f"{seconds:.0f}"
 
 
-def remarks(runs: list[RunRecord], targets: Iterable[Target], jobs: int) -> list[str]:
-    """What has to be known to read the table, and what went wrong."""
+def remarks(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
+    """What a reader of the table has to know, and what went wrong."""
     own = [run for run in runs if run.config.role == "run"]
     said = []
     if any(run.config.seed != own[0].config.seed for run in own):
-        said.append("Numbers are medians over the seeds; below them the least and the largest.")
+        said.append("Numbers are medians over the seeds, with the least and the largest below them.")
     if list(targets):
         every = " or ".join(f"{passes:.3g}" for passes in sorted({run.config.every for run in own}))
         said.append(
-            f"A target counts from the first evaluation that meets it, and there is one every {every} passes, outside "
-            "clock and count. Ratio: of the seconds."
+            f"Runs are evaluated every {every} passes; evaluations count neither as time nor as gradients. A target is "
+            "reached at the first evaluation that meets it. Ratios are of the seconds."
         )
-    if jobs > 1:
-        said.append(f"{jobs} runs at once shared the machine, which their times show.")
     return said + _about_L(own) + _about_searches(own) + _about_failures(own)
 
 
 def _about_L(runs: list[RunRecord]) -> list[str]:
-    """Where an L came from that a method was given, and what it cost outside of the count."""
+    """Where a given L came from, and what its estimate cost."""
     said = []
     given = [run for run in runs if "L" in run.notes and "search" not in run.notes]
     for protocol in dict.fromkeys(run.config.protocol for run in given):
@@ -193,7 +192,7 @@ def _about_L(runs: list[RunRecord]) -> list[str]:
         values = " / ".join(f"{L:.3g}" for L in dict.fromkeys(run.notes["L"]["L"] for run in own))
         cost = max(run.notes["L"]["ifo"] / run.config.n for run in own)
         whom = "all methods" if protocol == "paper" else " and ".join(dict.fromkeys(run.config.label for run in own))
-        source = f"estimated, at {cost:.1f} passes that are not in the table" if cost else "known"
+        source = f"estimated; the estimate took {cost:.1f} passes, which the table does not count" if cost else "known"
         said.append(f"{protocol or 'L'}: L = {values} (by seed) for {whom}, {source}.")
     return said
 
@@ -202,23 +201,23 @@ def _about_searches(runs: list[RunRecord]) -> list[str]:
     tuned = {run.config.label: run for run in runs if "search" in run.notes}
     if not tuned:
         return []
-    found = [f"{name} {_chosen(run)}" for name, run in tuned.items()]
+    found = [f"{name}: {_chosen(run)}" for name, run in tuned.items()]
     spent = [run.notes["search"]["ifo"] + run.notes.get("L", {}).get("ifo", 0) for run in tuned.values()]
     passes = max(spent) / next(iter(tuned.values())).config.n
     trials = next(iter(tuned.values())).notes["search"]["trials"]
     return [
-        f"tuned: step sizes by {trials} short runs for each method, at most {passes:.0f} passes in all, "
-        f"which are not in the table: {'; '.join(found)}."
+        f"tuned: {trials} short runs per method chose the step sizes; they took up to {passes:.0f} passes, which the "
+        f"table does not count. {'; '.join(found)}."
     ]
 
 
 def _chosen(run: RunRecord) -> str:
     search = run.notes["search"]
-    doubts = [f"{search['factor']:.3g} × its default"]
+    doubts = [f"{search['factor']:.3g} × the default"]
     if search["at_edge"]:
         doubts.append("at the edge of what was tried")
     if search.get("epoch") == 1 and anchored(run.config.method):
-        doubts.append("judged within its first epoch")
+        doubts.append("judged within the first epoch")
     return f"{search['lr']:.3g} ({', '.join(doubts)})"
 
 
@@ -229,8 +228,8 @@ def _about_failures(runs: list[RunRecord]) -> list[str]:
         if run.status in ("failed", "interrupted", "running")
     ]
     return said + [
-        f"{run.config.label}, seed {run.config.seed}: diverged {len(run.notes['warnings'])} times on its way; it then "
-        "went back and halved its step."
+        f"{run.config.label}, seed {run.config.seed}: diverged {len(run.notes['warnings'])} times; each time it went "
+        "back and halved its step."
         for run in runs
         if run.notes.get("warnings")
     ]

@@ -1,4 +1,4 @@
-"""How a study shows itself, on stderr: bars on a terminal, one per run under way; a few plain lines elsewhere."""
+"""The progress of a study on stderr: on a terminal a bar for each run under way, elsewhere a few plain lines."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from vcsg.training.progress import Silent, Status, Watched
 from vcsg.training.stepper import Stepper
 
 PATIENCE = 10.0
-"""Seconds between two lines of a run, where there is no terminal to draw on."""
+"""Seconds between two lines about a run, where there is no terminal."""
 
 
 @dataclass(frozen=True)
 class Began:
-    """A run, by what it is called."""
+    """A run has begun."""
 
     title: str
     counted: bool
-    """Whether it is one of the runs of the study, and not a preparation."""
+    """Whether the run is one of the study's runs, and not a preparation."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A new row of its history."""
+    """A run was evaluated."""
 
     row: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Its last row, as far as there is one."""
+    """A run has ended; the row is its last evaluation, if it had one."""
 
     row: dict[str, float]
 
@@ -46,7 +46,7 @@ Tell = Callable[[Event], None]
 
 
 class Reporter(Watched):
-    """Tells of a run as it goes, from whichever process it is in."""
+    """Reports the progress of a run, from whichever process makes it."""
 
     def __init__(self, tell: Tell, title: str, optimizer: Stepper, measured: bool) -> None:
         super().__init__(title, optimizer, measured)
@@ -69,16 +69,16 @@ class Reporter(Watched):
 
 
 class Board:
-    """Plain lines: one where a run ends, and where it is long, some on its way."""
+    """Shows plain lines: one at the end of a run, and some during a long one."""
 
     def __init__(self, console: Console, total: int, done: int) -> None:
-        """`total` runs are to be made, of which `done` are there already."""
+        """The study has `total` runs, of which `done` are complete already."""
         self._console, self._total, self._begun = console, total, done
         self._titles: dict[int, str] = {}
-        """What is under way in each place."""
+        """The run under way in each place."""
         self._told: dict[int, float] = {}
         self._lines: dict[int, str] = {}
-        """The last of each place."""
+        """The last line printed for each place."""
 
     def __enter__(self) -> Board:
         return self
@@ -86,7 +86,7 @@ class Board:
     def __exit__(self, *_: object) -> None: ...
 
     def tell(self, place: int, event: Event) -> None:
-        """What happened in one of the places where runs are made."""
+        """Take note of an event in one of the places where runs are made."""
         match event:
             case Began(title, counted):
                 self._begun += counted
@@ -121,7 +121,7 @@ class Board:
 
 
 class Bars(Board):
-    """A bar per run under way, and one for all."""
+    """Shows a bar for each run under way, and one for the whole study."""
 
     def __init__(self, console: Console, total: int, done: int) -> None:
         super().__init__(console, total, done)
@@ -130,7 +130,7 @@ class Bars(Board):
         self._progress = Progress(BarColumn(bar_width=12), TimeRemainingColumn(True), text, console=console)
         self._bars: dict[int, TaskID] = {}
         self._shares: dict[int, float] = {}
-        """How much is done of each run under way."""
+        """The completed share of each run under way."""
         self._all = self._progress.add_task("", total=max(1, total))
         self._show_all()
 
@@ -173,7 +173,7 @@ def board(console: Console, total: int, done: int) -> Board:
 
 
 def words(row: dict[str, float]) -> str:
-    """An evaluation as a line."""
+    """An evaluation as a line of text."""
     parts = [f"{row['passes']:.1f} passes", f"{row['seconds']:.1f} s"]
     if not math.isnan(row["train_loss"]):
         parts.append(f"training loss {row['train_loss']:.3g}")

@@ -1,4 +1,4 @@
-"""Figures for print, from the records of runs alone; every one is a function that returns a matplotlib figure."""
+"""Figures for print, made from records alone; each is a function that returns a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from vcsg.files import replacing
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Target
+from vcsg.study.targets import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
 FORMATS = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
-"""The suffixes, and the metadata that would differ from one writing to the next."""
+"""The suffixes of the files, and the metadata to leave out because it would differ each time."""
 
 
 def draw(
@@ -27,7 +27,7 @@ def draw(
 
     Args:
         runs: of one or several workloads and protocols; those of a search are left out.
-        out: the folder, made where it is not there.
+        out: the folder, which is made where it is missing.
         targets: for all workloads, or by workload.
 
     Returns:
@@ -37,7 +37,7 @@ def draw(
         import matplotlib
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("the figures need matplotlib: pip install 'vcsg[study]'") from error
-    from vcsg.study.figures.axes import SETTINGS
+    from vcsg.study.view.figures.axes import SETTINGS
 
     out.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -56,26 +56,27 @@ def figures(
     runs: list[RunRecord], targets: Sequence[Target] | Mapping[str, Sequence[Target]] = ()
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """The name of every figure and the function that makes it, in the order of the files."""
-    from vcsg.study.figures import anchors, bars, curves, epochs, progress
+    from vcsg.study.view import curves, epoch_series
+    from vcsg.study.view.figures import anchors, bars, overview
 
     own = [run for run in runs if run.config.role == "run"]
-    workloads = progress.workloads(own)
+    workloads = overview.workloads(own)
     by_workload = targets if isinstance(targets, Mapping) else {name: list(targets) for name in workloads}
     for protocol in dict.fromkeys(run.config.protocol for run in own):
         given = own, protocol, by_workload
-        yield file_name("fig1", protocol), partial(progress.overview, *given)
-        yield file_name("fig1", protocol, "ifo"), partial(progress.overview, *given, unit="ifo")
-        yield file_name("fig2", protocol), partial(progress.against_time, *given)
-        yield file_name("fig2", protocol, "ifo"), partial(progress.against_time, *given, unit="ifo")
+        yield file_name("fig1", protocol), partial(overview.overview, *given)
+        yield file_name("fig1", protocol, "ifo"), partial(overview.overview, *given, unit="ifo")
+        yield file_name("fig2", protocol), partial(overview.against_time, *given)
+        yield file_name("fig2", protocol, "ifo"), partial(overview.against_time, *given, unit="ifo")
     for workload in workloads:
         here = [run for run in own if run.config.workload == workload]
         for target in by_workload.get(workload, ()):
             yield file_name("to-target", workload, str(target)), partial(bars.to_target, own, workload, target)
         for protocol in dict.fromkeys(run.config.protocol for run in here):
-            if curves.has_path(progress.of_protocol(here, protocol), "grad_norm2"):
-                made = partial(progress.gradient, own, workload, protocol, by_workload.get(workload, ()))
+            if curves.has_path(overview.of_protocol(here, protocol), "grad_norm2"):
+                made = partial(overview.gradient, own, workload, protocol, by_workload.get(workload, ()))
                 yield file_name("gradient", workload, protocol), made
-    for run in epochs.anchored_runs(own):
+    for run in epoch_series.anchored_runs(own):
         config = run.config
         yield file_name("inside", config.workload, config.protocol, config.label), partial(anchors.inside, run)
 

@@ -9,21 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vcsg.study.figures.style import place_of
-from vcsg.study.figures.words import SCALES
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Target, groups
+from vcsg.study.targets import Target
+from vcsg.study.view.style import place_of
+from vcsg.study.view.summary import groups
+from vcsg.study.view.words import SCALES
 
 Array = NDArray[np.float64]
 SLOW = 6.0
-"""From here on the x axis of times is logarithmic: how many times as long the slowest method takes as the fastest."""
+"""The ratio of the slowest method's time to the fastest's from which the time axis is logarithmic."""
 POINTS = 400
 """The most points of a curve; more are not seen on paper and make a page heavy."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A run that did not finish, by itself: it must neither bend the median nor vanish."""
+    """A run that did not finish, drawn by itself: it must neither bend the median nor vanish."""
 
     x: Array
     y: Array
@@ -122,7 +123,7 @@ def common_grid(xs: list[Array]) -> Array:
 
 
 def error_metric(runs: list[RunRecord], targets: Sequence[Target]) -> str:
-    """What stands for "test error": the metric of the first target where that is an error, else what there is."""
+    """The metric shown as test error: that of the first target where it is an error, else one that was measured."""
     known = {name for run in runs for row in run.evaluations for name in row}
     wanted = [target.metric for target in targets if target.metric in SCALES]
     order = (*wanted, "test_error", "test_error_top5", "grad_norm2", "test_loss")
@@ -136,7 +137,7 @@ def has_path(runs: list[RunRecord], metric: str) -> bool:
 
 
 def thin(values: Array, points: int = POINTS) -> Array:
-    """At most so many of the values, evenly chosen, with the first and the last."""
+    """At most `points` of the values, evenly chosen, with the first and the last."""
     if len(values) <= points:
         return values
     return np.asarray(values[np.linspace(0, len(values) - 1, points).round().astype(int)])

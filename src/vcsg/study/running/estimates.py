@@ -11,7 +11,7 @@ import torch
 from vcsg.files import write_text
 from vcsg.study import methods
 from vcsg.study.methods import Options
-from vcsg.study.runs import Show, initial_model, load_workload, threads
+from vcsg.study.running.runs import Show, initial_model, load_workload, threads
 from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
 from vcsg.training.session import Session, SessionOptions

@@ -13,50 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcsg.names import nearest
 from vcsg.study.records import RunRecord
+from vcsg.study.targets import METRICS, Target
 
-METRICS = ("train_loss", "test_loss", "test_error", "test_error_top5", "grad_norm2")
-"""That a target can be set for; of all of them less is better."""
 UNITS = ("seconds", "passes", "ifo")
-"""In which the way to a target is measured."""
+"""The units in which the way to a target is measured."""
 PAPERS = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
 """The baselines of the paper's claims, as the protocol "paper" runs them."""
 
 MISSED = "did not reach it within the budget"
 
 Claim = Mapping[str, Any]
-"""{"metric", "target", "speedup": {"scsg": 2, …}, "seconds": 16 or None}, as study.json has it."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A metric and the value of it that is to be reached."""
-
-    metric: str
-    value: float
-
-    @classmethod
-    def parse(cls, text: str) -> Target:
-        """`test-error=0.025` as a target."""
-        name, equals, value = text.partition("=")
-        metric = name.strip().replace("-", "_")
-        if not equals:
-            raise ValueError(f"target {text!r} has no value: write METRIC=VALUE, such as test-error=0.025")
-        if metric not in METRICS:
-            known = [word.replace("_", "-") for word in METRICS]
-            meant = nearest(metric.replace("_", "-"), known)
-            raise ValueError(f"no metric {name.strip()!r} (in target {text!r}): {meant}")
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise ValueError(f"{value!r} in target {text!r} is no finite number: write one, such as {name}=0.025")
-        return cls(metric, number)
-
-    def __str__(self) -> str:
-        return f"{self.metric.replace('_', '-')}={self.value:.12g}"
+"""A claim as study.json has it: {"metric", "target", "speedup": {"scsg": 2, …}, "seconds": 16 or None}."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +32,14 @@ class Spread:
     """One number over the runs of a method."""
 
     median: float | None
-    """With what was not reached as +∞; None where that is the median."""
+    """The median, in which a target that was not reached counts as +∞; None where it is +∞."""
     low: float | None
     high: float | None
-    """The ends, over the runs that have the value."""
+    """The lowest and the highest, over the runs that have the value."""
     count: int
-    """How many have it."""
+    """The number of runs that have the value."""
     of: int
-    """How many there are."""
+    """The number of all runs."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +52,14 @@ class Line:
     label: str
     seeds: int
     to_target: dict[str, dict[str, Spread]]
-    """By target and unit: what it took to the first evaluation at which the target is reached."""
+    """What it took to the first evaluation that reaches a target, by target and unit."""
     final: dict[str, Spread]
-    """By metric and unit, at the last evaluation. A run that failed has no final metric, which counts as +∞."""
+    """The last evaluation, by metric and unit. A run that failed has no final metric, which counts as +∞."""
     ratio: dict[str, float | None]
-    """By target: the median seconds over the best median of the workload, whatever the protocol."""
+    """The median seconds over the best median of the workload in any protocol, by target."""
     at_least: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """By target and unit: what the median is not below, with all that a run spent where it did not reach the target.
-    None where the run failed: there is no knowing."""
+    """A lower bound of the median by target and unit, from all that a run spent where it did not reach the target.
+    None where the run failed, for then it is not known."""
     status: dict[str, int] = field(default_factory=dict)
     """How the runs ended: {"finished": 2, "failed": 1}."""
 
@@ -101,7 +69,7 @@ class Speedup:
     """How many times as much the other method needs as VCSG, by medians."""
 
     value: float | None
-    """None where it cannot be told."""
+    """The ratio; None where it is not known."""
     bound: str = ""
     """"≥" where only VCSG reached the target, "≤" where only the other did, "" where the value is measured."""
 
@@ -121,18 +89,18 @@ class ClaimRow:
     protocol: str
     target: str
     rival: str
-    """"scsg", "svrg" or "sgd"."""
+    """The other method: "scsg", "svrg" or "sgd"."""
     label: str
-    """Of the rival, as it was run; "" where it was not."""
+    """The label of the rival as it was run; "" where it was not run."""
     claimed: float | None
     seconds: Speedup
     ifo: Speedup
     claimed_seconds: float | None
-    """VCSG's own time, where the paper has it."""
+    """VCSG's own time, where the paper gives it."""
     own_seconds: Spread
     """VCSG's own time as measured."""
     remark: str
-    """What the numbers alone do not say; "" where they say all."""
+    """A remark where the numbers alone do not say everything, else ""."""
 
 
 Key = tuple[str, str, str, str]
@@ -174,7 +142,7 @@ def summarise(runs: list[RunRecord], targets: list[Target]) -> list[Line]:
 
 
 def rank(line: Line) -> tuple[float, ...]:
-    """For sorting: by the time to the first target, then by the seeds that reached it, then by where it ended."""
+    """A key for sorting: by the time to the first target, then by the seeds that reached it, then by where it ended."""
     first = next(iter(line.to_target.values()), None)
     by_time = [_or_infinity(first["seconds"].median), -first["seconds"].count] if first else []
     ends = [
@@ -240,13 +208,13 @@ def _speedup(vcsg: Line, other: Line | None, target: str, unit: str) -> Speedup:
 
 
 def _remark(vcsg: Line, other: Line | None, rival: str, target: str) -> str:
-    """What to say of a comparison beside its number."""
+    """A remark on a comparison, beside its number."""
     if other is None:
         return f"{rival.upper()} was not run"
     if all(_outcome(line, target) == MISSED for line in (vcsg, other)):
         return f"neither {vcsg.label} nor {other.label} reached it within the budget"
-    said = [(line.label, _outcome(line, target)) for line in (vcsg, other)]
-    return "; ".join(f"{label} {outcome}" for label, outcome in said if outcome)
+    outcomes = [(line.label, _outcome(line, target)) for line in (vcsg, other)]
+    return "; ".join(f"{label} {outcome}" for label, outcome in outcomes if outcome)
 
 
 def _outcome(line: Line, target: str) -> str:
@@ -293,21 +261,21 @@ def _at_least(runs: list[RunRecord], target: Target) -> dict[str, float | None]:
 
 
 def _finals(runs: list[RunRecord]) -> dict[str, Spread]:
-    """What is not measured is left out of the median; what is not finite, or of a run that failed, is +∞ there."""
+    """The last values of all runs. Runs that failed, and values that are not finite, count as +∞ in the median."""
     known = {name for run in runs for name in run.final}
     return {name: _spread(_final(runs, name), len(runs)) for name in (*METRICS, *UNITS) if name in known}
 
 
 def _final(runs: list[RunRecord], name: str) -> list[float]:
     lost = [run.status == "failed" and name in METRICS for run in runs]
-    there = [(run, gone) for run, gone in zip(runs, lost, strict=True) if gone or name in run.final]
-    return [math.inf if gone or run.final[name] is None else run.final[name] for run, gone in there]
+    counted = [(run, failed) for run, failed in zip(runs, lost, strict=True) if failed or name in run.final]
+    return [math.inf if failed or run.final[name] is None else run.final[name] for run, failed in counted]
 
 
 def _spread(values: Sequence[float], of: int) -> Spread:
-    there = [value for value in values if math.isfinite(value)]
+    finite = [value for value in values if math.isfinite(value)]
     median = statistics.median(values) if values else math.inf
-    return Spread(_finite(median), min(there, default=None), max(there, default=None), len(there), of)
+    return Spread(_finite(median), min(finite, default=None), max(finite, default=None), len(finite), of)
 
 
 def _ratio(value: float | None, over: float | None) -> float | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from vcsg.study.figures.style import place_of
-from vcsg.study.figures.words import SPACE, amount, measured
 from vcsg.study.records import RunRecord
 from vcsg.study.report.markup import Markup
-from vcsg.study.report.studies import Section
 from vcsg.study.report.table import Cell, number, spent, table, words
+from vcsg.study.view.sections import Section
+from vcsg.study.view.style import place_of
+from vcsg.study.view.words import SPACE, amount, measured
 
 UNITS = ("passes", "ifo", "seconds")
 
@@ -71,7 +71,7 @@ def _by_method(runs: list[RunRecord]) -> list[list[RunRecord]]:
 
 
 def _remark(section: Section, best: RunRecord) -> str:
-    """Where no trial was good, or the best is the smallest or the largest that was tried."""
+    """A remark where no trial ended well, or where the best step is at the edge of what was tried."""
     if math.isinf(_loss(best)):
         return "no trial came to a finite loss"
     runs = [run for run in section.runs if run.config.method == best.config.method]

@@ -1,9 +1,10 @@
-"""What axes, metrics and numbers are called, the same in every figure and in the report."""
+"""The words and numbers of axes and metrics, the same in figures, report and terminal."""
 
 from __future__ import annotations
 
 from vcsg.study.records import RunRecord
-from vcsg.study.summary import Line, Target, groups
+from vcsg.study.targets import Target
+from vcsg.study.view.summary import Line, groups
 
 AXES = {
     "passes": "passes (n gradients each)",
@@ -18,27 +19,27 @@ METRIC_NAMES = {
     "grad_norm2": "‖∇f‖²",
 }
 SCALES = {"test_error": 100.0, "test_error_top5": 100.0}
-"""Errors are drawn in percent."""
+"""The factors of metrics that are shown in percent."""
 
 
 SPACE = "\u00a0"
-"""Between a number and its unit, where no line may break."""
+"""The space between a number and its unit, where no line may break."""
 
 
 def metric_name(metric: str) -> str:
-    """Without its unit."""
+    """The name of a metric, without its unit."""
     return METRIC_NAMES[metric].removesuffix(" (%)")
 
 
 def short(value: float) -> str:
-    """Two digits, or the whole number."""
+    """A number with two digits, or the whole number."""
     if value == 0 or value >= 10:
         return f"{value:,.0f}" if value < 1e7 else f"{value:.1e}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def amount(unit: str, value: float | None) -> str:
-    """Seconds, passes or gradients."""
+    """An amount of seconds, passes or gradients, with its unit."""
     if value is None:
         return "–"
     if unit == "ifo":
@@ -48,24 +49,24 @@ def amount(unit: str, value: float | None) -> str:
 
 
 def measured(metric: str, value: float | None) -> str:
-    """A value of a metric: errors in percent."""
+    """A value of a metric as text, errors in percent."""
     if value is None:
         return "–"
     return f"{SCALES[metric] * value:.2f}{SPACE}%" if metric in SCALES else f"{value:.3g}"
 
 
 def target_text(target: Target) -> str:
-    """`test error of 2.5 %`."""
+    """A target as text, such as `test error of 2.5 %`."""
     return f"{metric_name(target.metric)} of {target_value(target)}"
 
 
 def target_value(target: Target) -> str:
-    """`2.5 %`."""
+    """The value of a target as text, such as `2.5 %`."""
     return f"{SCALES[target.metric] * target.value:g}{SPACE}%" if target.metric in SCALES else f"{target.value:g}"
 
 
 def bar_text(line: Line, target: str, unit: str) -> str:
-    """What stands at the end of a bar of the way to a target."""
+    """The text at the end of a bar that shows the way to a target."""
     spread = line.to_target[target][unit]
     share = f" ({spread.count} of {spread.of})" if 0 < spread.count < spread.of else ""
     if spread.median is None:
@@ -83,7 +84,7 @@ def bar_end(line: Line, target: str, unit: str) -> float:
 
 
 def seeds_text(runs: list[RunRecord]) -> str:
-    """What median and band are over."""
+    """A text that says over how many seeds median and band are."""
     counts = sorted({len(own) for own in groups(runs).values()})
     if not counts or counts == [1]:
         return "one run per method" if counts else ""
@@ -92,5 +93,5 @@ def seeds_text(runs: list[RunRecord]) -> str:
 
 
 def thousands(end: float) -> tuple[float, str]:
-    """The unit in which numbers up to `end` are short."""
+    """The factor and the word of a unit in which numbers up to `end` are short."""
     return next(((s, w) for s, w in ((1e9, "billions"), (1e6, "millions"), (1e3, "thousands")) if end >= s), (1.0, ""))

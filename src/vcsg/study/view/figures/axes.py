@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from vcsg.study.figures.curves import Array, Curve, ceiling, log_range, values_of, xs_of
-from vcsg.study.figures.style import DASHES, Look, place_of
-from vcsg.study.figures.words import AXES, thousands
+from vcsg.study.view.curves import Array, Curve, ceiling, log_range, values_of, xs_of
+from vcsg.study.view.style import DASHES, Look, place_of
+from vcsg.study.view.words import AXES, thousands
 
 ONE_COLUMN, TWO_COLUMNS = 3.5, 7.2
 """The widths of a journal's columns, in inches."""
@@ -44,7 +44,7 @@ SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "pdf.fonttype": 42,
 }
-"""Of matplotlib, for all figures."""
+"""The settings of matplotlib for all figures."""
 LEGEND_GAP, LEGEND_LETTER = 46.0, 3.9
 """The width of an entry of a legend, in points: its line and the gaps, and a letter of its text."""
 ENDS = {"failed": "X", "interrupted": "o", "running": "o"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from vcsg.study.figures.style import place_of
-from vcsg.study.figures.words import amount, measured, metric_name, short, target_text
 from vcsg.study.records import Row, RunRecord
 from vcsg.study.report.markup import Markup, text
-from vcsg.study.report.studies import Section
 from vcsg.study.report.table import Cell, number, spent, spread_cell, table, words
-from vcsg.study.summary import METRICS, Line, Target, groups
+from vcsg.study.targets import METRICS, Target
+from vcsg.study.view.sections import Section
+from vcsg.study.view.style import place_of
+from vcsg.study.view.summary import Line, groups
+from vcsg.study.view.words import amount, measured, metric_name, short, target_text
 
 
 def summary(section: Section) -> Markup:
@@ -39,14 +40,14 @@ def _summary_row(line: Line, targets: list[Target], ends: list[str]) -> list[Cel
 
 
 def _seeds(line: Line) -> Cell:
-    """How many there are, and what became of those that did not finish."""
+    """The number of seeds, and how those ended that did not finish."""
     total = sum(line.status.values())
     others = [f"{count} {status}" for status, count in line.status.items() if status != "finished"]
     return number(total, f"{total} ({', '.join(others)})" if others else str(total))
 
 
 def settings(section: Section) -> Markup:
-    """What every method ran with; seeds share a row, with the least and the largest of their step sizes and L."""
+    """The options of every method; seeds share a row, with the least and the largest of their step sizes and L."""
     heads = ("method", "protocol", "name", "seeds", "options", "step size lr", "L", "budget", "n", "parameters")
     ordered = sorted(groups(section.runs).items(), key=lambda item: (item[0][1], place_of(*item[0][2:])))
     return table("Settings of all runs", heads, [_settings_row(own) for _, own in ordered])
@@ -84,7 +85,7 @@ def _from_to(values: list[float | None]) -> Cell:
 
 
 def pairs(options: dict[str, Any]) -> str:
-    """{"b": 16} as `b = 16`."""
+    """Options as text: {"b": 16} is `b = 16`."""
     shown = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in options.items()}
     return ", ".join(f"{key} = {value}" for key, value in shown.items())
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vcsg.study.figures.axes import (
+from vcsg.study.records import RunRecord
+from vcsg.study.targets import Target
+from vcsg.study.view.curves import Curve, curves, error_metric, needs_log
+from vcsg.study.view.figures.axes import (
     ONE_COLUMN,
     TWO_COLUMNS,
     across,
@@ -20,15 +23,12 @@ from vcsg.study.figures.axes import (
     plain,
     upwards,
 )
-from vcsg.study.figures.bars import time_per_pass
-from vcsg.study.figures.curves import Curve, curves, error_metric, needs_log
-from vcsg.study.figures.style import Look, looks
-from vcsg.study.figures.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
-from vcsg.study.records import RunRecord
-from vcsg.study.summary import Target
+from vcsg.study.view.figures.bars import time_per_pass
+from vcsg.study.view.style import Look, looks
+from vcsg.study.view.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
 
 Targets = Mapping[str, Sequence[Target]]
-"""By workload."""
+"""Targets by workload."""
 ROW = 1.95
 """The height of a row of panels, in inches."""
 LEGEND = 0.45
@@ -133,7 +133,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
 
 
 def title(figure: Figure, runs: list[RunRecord], protocol: str, targets: Targets) -> None:
-    """What a reader has to know who sees the figure alone."""
+    """The title: what a reader has to know who sees the figure alone."""
     parts = [f"protocol: {protocol}"] if protocol else []
     if any(targets.get(name) for name in workloads(runs)):
         parts.append("horizontal line: the target")

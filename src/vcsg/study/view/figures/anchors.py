@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vcsg.study.figures.axes import TWO_COLUMNS, across, balanced, grid, log_scale
-from vcsg.study.figures.curves import Array
-from vcsg.study.figures.epochs import Epochs, epochs_of
-from vcsg.study.figures.style import GREEN, ORANGE, PURPLE, REGIMES, SKY, VERMILLION
 from vcsg.study.records import RunRecord
+from vcsg.study.view.curves import Array
+from vcsg.study.view.epoch_series import EpochSeries, epochs_of
+from vcsg.study.view.figures.axes import TWO_COLUMNS, across, balanced, grid, log_scale
+from vcsg.study.view.style import GREEN, ORANGE, PURPLE, REGIMES, SKY, VERMILLION
 
 DOTS = 1500
 """The most epochs that are drawn."""
@@ -40,7 +40,7 @@ def inside(run: RunRecord) -> Figure:
     return figure
 
 
-def _ribbon(axes: Axes, epochs: Epochs) -> None:
+def _ribbon(axes: Axes, epochs: EpochSeries) -> None:
     """The regimes along the x axis, where there are several."""
     axes.set_axis_off()
     if len(epochs.regimes) > 1:
@@ -63,7 +63,7 @@ def _legend_below(axes: Axes) -> None:
     )
 
 
-def _sizes(axes: Axes, epochs: Epochs) -> None:
+def _sizes(axes: Axes, epochs: EpochSeries) -> None:
     _dots(axes, epochs.passes, epochs.B, VERMILLION, "batch size $B_j$", "o")
     _dots(axes, epochs.passes, epochs.b, PURPLE, "mini-batch size $b_j$", "s")
     _log(axes, [epochs.B, epochs.b])
@@ -72,7 +72,7 @@ def _sizes(axes: Axes, epochs: Epochs) -> None:
         axes.bar(0, 0, color=regime_colour(regime), label=f"regime: {regime}")
 
 
-def _norms(axes: Axes, epochs: Epochs) -> None:
+def _norms(axes: Axes, epochs: EpochSeries) -> None:
     estimate = "estimate of ‖∇f‖²"
     if (epochs.gradient <= 0).any():
         estimate += " (gaps: ≤ 0)"

@@ -24,10 +24,12 @@ from vcsg.files import locked, replacing, sweep
 from vcsg.run.randomness import seeded
 from vcsg.run.record import Record
 from vcsg.run.watch import Diverged
-from vcsg.study import methods, ranks
+from vcsg.study import methods
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
-from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, RunWriter, check_free, load
+from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, load
+from vcsg.study.running import torchrun
+from vcsg.study.running.writing import RunWriter, check_free
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
 from vcsg.training.evaluation import gradient_norm2, means
@@ -95,15 +97,15 @@ def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
     holds another run is refused, and left as it is.
     """
     config = order.config
-    if config.method in BASELINES and ranks.count() > 1:
+    if config.method in BASELINES and torchrun.count() > 1:
         raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
-    with threads(config.threads), locked(order.path) if ranks.rank() == 0 else nullcontext():
-        if not order.resume and ranks.rank() == 0:
+    with threads(config.threads), locked(order.path) if torchrun.rank() == 0 else nullcontext():
+        if not order.resume and torchrun.rank() == 0:
             check_free(order.path)
         warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
         execution = Execution(order, workload)
-        if ranks.rank() == 0:
+        if torchrun.rank() == 0:
             return execution.take_up() or execution.perform(stop, show)
         return execution.assist(stop)
 
@@ -120,7 +122,7 @@ class Execution:
         optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)
         train = TensorSource("train", workload.train, device)
         evaluation = Evaluation(order, workload, self._model, optimizer, train, self._writer)
-        first = ranks.rank() == 0
+        first = torchrun.rank() == 0
         self._session = Session(
             self._model,
             optimizer,
@@ -151,7 +153,7 @@ class Execution:
                 check_same(earlier.path / "run.json", *budgets)
                 self._checkpoints.clear()
                 checkpoint_logger.warning("%s holds this run already, and it is %s", earlier.path, earlier.status)
-                ranks.said(DONE)
+                torchrun.from_rank_0(DONE)
                 return earlier
         sweep(self._order.path)
         resumed = self._session.load()
@@ -161,16 +163,16 @@ class Execution:
             message = "%s holds a run that ended before it had a sound checkpoint: it starts again from the beginning"
             checkpoint_logger.warning(message, self._order.path)
         self._writer.begin(resumed)
-        ranks.said(RESUMED if resumed else BEGUN)
+        torchrun.from_rank_0(RESUMED if resumed else BEGUN)
         return None
 
     def assist(self, stop: StopRequest) -> RunRecord:
         """Take part, on any rank but the first, in the run that the first rank begins or continues."""
-        word = ranks.said()
+        word = torchrun.from_rank_0()
         if word == RESUMED and not self._session.load():
             raise FileNotFoundError(
-                f"rank {ranks.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder that "
-                "all ranks share"
+                f"rank {torchrun.rank()} finds no checkpoint in {self._order.path}, where rank 0 does: give a folder "
+                "that all ranks share"
             )
         if word != DONE:
             self._session.run(self._order.title, Silent, stop)
@@ -205,7 +207,7 @@ class Execution:
         return self._session.engine_notes if self._order.config.device.startswith("cuda") else {}
 
     def _tell(self, record: Record) -> None:
-        if ranks.rank():
+        if torchrun.rank():
             return
         with self._session.clock.paused():
             self._writer.epoch(record)
@@ -267,7 +269,7 @@ def environment(device: str) -> Row:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu",
-        "ranks": ranks.count(),
+        "ranks": torchrun.count(),
     }
 
 

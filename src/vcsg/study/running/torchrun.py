@@ -1,7 +1,7 @@
 """A run on several ranks: `torchrun --nproc-per-node=2 -m vcsg run …`.
 
-Rank 0 is the run: it has the folder with records and checkpoints, evaluates and shows. The others take their share of
-every step (`vcsg.run.ranks`) and, where a run goes on, read its checkpoint; so all need the same folder.
+Rank 0 writes records and checkpoints, evaluates and shows progress. The others take their share of every step
+(`vcsg.run.ranks`) and read the checkpoint of a run that is continued, so all ranks need the same folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 SECONDS = 600.0
-"""The longest that one rank waits for another, while rank 0 evaluates too; `VCSG_TIMEOUT` sets another."""
+"""Seconds that a rank waits for another, for instance while rank 0 evaluates; `VCSG_TIMEOUT` overrides it."""
 
 
 def count() -> int:
-    """How many ranks torchrun has started; 1 without it."""
+    """The number of ranks that torchrun has started; 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
@@ -31,7 +31,7 @@ def check_alone(command: str) -> None:
 
 @contextmanager
 def joined(device: str) -> Iterator[int]:
-    """The rank of this process, in a process group with the others where there are any."""
+    """Join the process group of all ranks, where there are several, and give the rank of this process."""
     if count() == 1:
         yield 0
         return
@@ -54,11 +54,11 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def said(number: int = 0) -> int:
-    """What rank 0 says, on every rank."""
+def from_rank_0(number: int = 0) -> int:
+    """The number that rank 0 passes, on every rank."""
     if not dist.is_initialized():
         return number
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    word = torch.tensor([number], device=device)
-    dist.broadcast(word, 0)
-    return int(word)
+    message = torch.tensor([number], device=device)
+    dist.broadcast(message, 0)
+    return int(message)

@@ -1,4 +1,4 @@
-"""Doing the tasks of a study: one after the other here, or several at once in processes of their own."""
+"""Doing the tasks of a study: one after the other in this process, or several at a time in worker processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event as Flag
 
+from vcsg.study import imports
 from vcsg.study.plan import Study
-from vcsg.study.progress import Board, Event, Reporter
-from vcsg.study.tasks import Task
+from vcsg.study.running.board import Board, Event, Reporter
+from vcsg.study.running.tasks import StudyTask
 from vcsg.training.interrupt import DEFAULT_HANDLERS, Interrupt
 
 INTERVAL = 0.2
-"""Seconds after which Ctrl-C is noticed at the latest."""
+"""The most seconds until Ctrl-C is noticed."""
 
 
 @dataclass
@@ -28,18 +29,18 @@ class Outcome:
 
     interrupted: bool = False
     failures: dict[str, str] = field(default_factory=dict)
-    """By the name of the task, why it could not be done. A run that diverged has done so, and tells in its record."""
+    """Why tasks could not be done, by name. A run that diverged is done: its record tells of it."""
 
 
-def perform(study: Study, tasks: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
-    """Do what is not done yet. Ctrl-C ends runs after the step in hand, a second one ends them at once."""
+def perform(study: Study, tasks: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
+    """Do all tasks that are not done yet. Ctrl-C ends runs after the current step, a second Ctrl-C at once."""
     todo = [task for task in tasks if not task.done(study)]
     if study.jobs == 1 or len(todo) < 2:
         return _one_by_one(study, todo, board, interrupt)
     return _side_by_side(study, todo, board, interrupt)
 
 
-def _one_by_one(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
+def _one_by_one(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
     show = partial(Reporter, partial(board.tell, 0))
     for task in todo:
@@ -58,8 +59,8 @@ def _one_by_one(study: Study, todo: list[Task], board: Board, interrupt: Interru
     return outcome
 
 
-def blocked(task: Task, outcome: Outcome) -> bool:
-    """Whether what the task needs could not be done, which then holds for it too."""
+def blocked(task: StudyTask, outcome: Outcome) -> bool:
+    """Whether a task cannot be done because one that it needs failed; it is then noted as failed too."""
     for need in task.needs:
         if need in outcome.failures:
             outcome.failures[task.name] = f"it needs {need}, where {outcome.failures[need]}"
@@ -72,7 +73,7 @@ def blocked(task: Task, outcome: Outcome) -> bool:
 
 @dataclass(frozen=True)
 class Finished:
-    """A worker's last word on a task."""
+    """What a worker sends when it is finished with a task."""
 
     failure: str = ""
     interrupted: bool = False
@@ -81,13 +82,13 @@ class Finished:
 @dataclass
 class Worker:
     process: SpawnProcess
-    connection: Connection[Task | None, Event | Finished]
-    task: Task | None = None
+    connection: Connection[StudyTask | None, Event | Finished]
+    task: StudyTask | None = None
 
 
 @dataclass(frozen=True)
-class Told:
-    """The wish to stop, from another process."""
+class StopFlag:
+    """A request to stop that comes from another process."""
 
     flag: Flag
 
@@ -96,15 +97,16 @@ class Told:
         return self.flag.is_set()
 
 
-def serve(study: Study, connection: Connection[Event | Finished, Task | None], flag: Flag) -> None:
-    """The life of a worker. Ctrl-C and SIGTERM may reach it as well, but are for the main process to handle."""
+def serve(study: Study, connection: Connection[Event | Finished, StudyTask | None], flag: Flag) -> None:
+    """Do tasks until none is left, as a worker process; the main process handles Ctrl-C and SIGTERM."""
     for number in DEFAULT_HANDLERS:
         signal.signal(number, signal.SIG_IGN)
+    imports.load(study.imports)
     show = partial(Reporter, connection.send)
     try:
         while (task := connection.recv()) is not None:
             try:
-                task.perform(study, Told(flag), show)
+                task.perform(study, StopFlag(flag), show)
                 connection.send(Finished())
             except KeyboardInterrupt:
                 connection.send(Finished(interrupted=True))
@@ -114,7 +116,7 @@ def serve(study: Study, connection: Connection[Event | Finished, Task | None], f
         return  # the main process is gone
 
 
-def _side_by_side(study: Study, todo: list[Task], board: Board, interrupt: Interrupt) -> Outcome:
+def _side_by_side(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
     outcome = Outcome()
     with _workers(study, min(study.jobs, len(todo))) as (workers, flag):
         waiting = list(todo)
@@ -138,7 +140,7 @@ def _side_by_side(study: Study, todo: list[Task], board: Board, interrupt: Inter
             return outcome
 
 
-def _assign(workers: list[Worker], waiting: list[Task], outcome: Outcome) -> None:
+def _assign(workers: list[Worker], waiting: list[StudyTask], outcome: Outcome) -> None:
     """Give every idle worker the first task whose needs are met."""
     for worker in workers:
         if worker.task is not None or not worker.process.is_alive():
@@ -173,7 +175,7 @@ def _listen(place: int, worker: Worker, board: Board, outcome: Outcome) -> None:
 
 @contextmanager
 def _workers(study: Study, count: int) -> Iterator[tuple[list[Worker], Flag]]:
-    """Processes that are gone when the block ends, at once where it ends by an error."""
+    """Worker processes, which have ended when the block ends; an error ends them at once."""
     context = multiprocessing.get_context("spawn")
     flag = context.Event()
     workers = []
@@ -191,7 +193,7 @@ def _workers(study: Study, count: int) -> Iterator[tuple[list[Worker], Flag]]:
             if worker.task is None and worker.process.is_alive():
                 worker.connection.send(None)
             else:
-                worker.process.kill()  # what it writes is whole or not there
+                worker.process.kill()  # a file that it writes is complete, or does not exist
         for worker in workers:
             worker.process.join()
             worker.connection.close()
@@ -199,7 +201,7 @@ def _workers(study: Study, count: int) -> Iterator[tuple[list[Worker], Flag]]:
 
 @contextmanager
 def _ignoring_interrupts() -> Iterator[None]:
-    """A process that is started now inherits it, and so is not interrupted in its imports either."""
+    """Ignore signals while a process is started: it inherits that, and so is not interrupted during its imports."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
