@@ -3,8 +3,8 @@
 What `ClosureExecutor` does one batch at a time is done here for many steps at once, for data that are tensors on the
 device. ∇f_I(x) and ∇f_I(y) are evaluated on two streams that fork and join in each step; or, for a small model, those
 at y for many steps in one pass over all their samples (the anchor does not move meanwhile).
-Weights, step sizes and the outcome of a test stay on the device (see `triton_kernels`). The numbers are those of the eager
-run up to rounding.
+Weights, step sizes and the outcome of a test stay on the device (see `triton_kernels`). The numbers are those of the
+eager run up to rounding.
 """
 
 from __future__ import annotations
