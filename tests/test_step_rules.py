@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy
 import vcsg
 from vcsg.method import Adaptive, Constant, Method, Orthogonal, Plain, Weights, make
 from vcsg.method.step_rules import is_matrix, step_rule
-from vcsg.run.preconditioning import newton_schulz, polar_factors
+from vcsg.run import preconditioning
+from vcsg.run.preconditioning import grouped, newton_schulz, polar_factors
 
 N = 96
 REMEMBERING = ("momentum", "adam", "muon", "mars", "auto")
@@ -150,25 +151,37 @@ def test_polar_factors_are_nearly_orthogonal(shape: tuple[int, int]) -> None:
     stack = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     u, values, w = torch.linalg.svd(stack, full_matrices=False)
     assert (values.min() / values.max()) > 1e-3
-    core = u.mT @ newton_schulz(stack, 5) @ w.mT
+    scale = math.sqrt(max(1, shape[0] / shape[1]))
+    core = u.mT @ torch.stack(polar_factors(list(stack))) @ w.mT / scale
     off = core - torch.diag_embed(torch.diagonal(core, dim1=-2, dim2=-1))
     assert off.abs().max() < 1e-9
     assert 0.6 < torch.diagonal(core, dim1=-2, dim2=-1).min()
     assert torch.diagonal(core, dim1=-2, dim2=-1).max() < 1.25
 
 
-def test_matrices_of_all_shapes_keep_their_places() -> None:
-    shapes = [(4, 6), (6, 4), (4, 6), (3, 2, 2, 2), (4, 3, 2)]
-    made = [
-        torch.randn(s, dtype=torch.float64, generator=torch.Generator().manual_seed(k)) for k, s in enumerate(shapes)
-    ]
+@pytest.mark.parametrize("mixed", [False, True])
+def test_matrices_of_all_shapes_keep_their_places(mixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where small ones are filled up with zeros and iterated together, as on a GPU."""
+    monkeypatch.setattr(preconditioning, "grouped", lambda shapes, mixed=mixed: grouped(shapes, mixed))
+    shapes = [(4, 6), (6, 4), (4, 6), (3, 2, 2, 2), (4, 3, 2), (40, 50)]
+    generator = torch.Generator().manual_seed(2)
+    made = [torch.randn(s, dtype=torch.float64, generator=generator) for s in shapes]
     found = polar_factors(made)
     assert [t.shape for t in found] == [t.shape for t in made]
     for matrix, factor in zip(made, found, strict=True):
         rows, columns = len(matrix), matrix[0].numel()
-        expected = newton_schulz(matrix.reshape(1, rows, columns), 5)[0] * math.sqrt(max(1, rows / columns))
+        flat = matrix.reshape(1, rows, columns)
+        expected = newton_schulz(flat, 5)[0] if rows <= columns else newton_schulz(flat.mT, 5)[0].mT
+        expected = expected * math.sqrt(max(1, rows / columns))
         torch.testing.assert_close(factor.reshape(rows, columns), expected)
     assert torch.equal(polar_factors([torch.zeros(3, 5)])[0], torch.zeros(3, 5))
+
+
+def test_only_small_matrices_are_filled_up() -> None:
+    shapes = [(6, 75), (16, 150), (400, 120), (512, 4608), (512, 4608), (10, 84)]
+    assert grouped(shapes, mixed=True) == {(512, 4608): [3, 4], (120, 400): [0, 1, 2, 5]}
+    assert len(grouped(shapes, mixed=False)) == 5
+    assert grouped([], mixed=True) == {}
 
 
 def test_what_is_taken_for_a_matrix() -> None:

@@ -20,15 +20,20 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from vcsg.gpu.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
 from vcsg.method.definition import Method
-from vcsg.method.weights import Rule, Tested, is_standard
+from vcsg.method.step_rules import Plain
+from vcsg.method.weights import Constant, Rule, Tested, is_standard
 from vcsg.run.closures import ClosureExecutor
+from vcsg.run.estimator import combine
 from vcsg.run.point import Point, dense
+from vcsg.run.preconditioning import Correction, precondition
 from vcsg.run.sampling import Phase
 
 STEPS, FEW_STEPS = 32, 4
 """In one graph: with all gradients at the anchor in one pass, and without."""
 AHEAD = 2**27
 """The most bytes that those gradients take together."""
+GROUP_OPTIONS = ("weight_decay", "decoupled_weight_decay", "maximize")
+"""The options of parameter groups that a graph has in it."""
 BLOCK, WARPS, PROGRAMS = 2048, 8, 512
 """Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""
 
@@ -46,7 +51,9 @@ class Form(NamedTuple):
     read: int
     """The level of the anchor."""
     write: int
-    """That it moves to; 0 where it does not."""
+    """The level that it moves to; 0 where it does not."""
+    ruled: Constant | None = None
+    """The weights, where the step is made of torch's own operations, for its rule or its average; else None."""
 
 
 class Objective(nn.Module):
@@ -86,8 +93,9 @@ def method_refusal(method: Method) -> str:
     """Why the steps of a method cannot be made of the kernels; "" where they can, in the first epoch at least."""
     if method.table:
         return f"{method.name} keeps a table of gradients"
-    if not method.needs_L:
-        return f"the step rule {type(method.step).__name__} is not among the kernels"
+    tested = [rule for rule in method.weights.values() if type(rule.at(1)) is Tested]
+    if tested and not method.needs_L:
+        return f"weights that depend on a test are not taken with the step rule {type(method.step).__name__}"
     rules = [rule.at(1) for rule in method.weights.values()]
     return next((_rule_refusal(rule) for rule in rules if not is_standard(rule)), "")
 
@@ -171,10 +179,12 @@ class GraphExecutor:
 
     def _look_up(self) -> None:
         """Forget all graphs where what they hold has changed: a state was loaded, or an option of a group."""
-        names = ("anchor", "mean") if self._course.method.anchored(self._course.state.epoch) else ("anchor",)
-        held = [self._point.vector(name) for name in names]
+        names = ["anchor"]
+        names += ["mean"] if self._course.method.anchored(self._course.state.epoch) else []
+        names += ["output"] if self._course.options.output == "average" else []
+        held = [*(self._point.vector(name) for name in names), self._point.second_moments()]
         now: list[Any] = [t.data_ptr() for vector in (self._point.params, *held, self._point.buffers) for t in vector]
-        now += [(group["weight_decay"], group["maximize"]) for group in self._point.groups]
+        now += [tuple(group[name] for name in GROUP_OPTIONS) for group in self._point.groups]
         if now != self._held:
             self._replays.clear()
             self._held, self._tables = now, Tables(self._point.params, self._replays.set)
@@ -188,14 +198,41 @@ class GraphExecutor:
         if not is_standard(rule):
             raise Uncapturable(_rule_refusal(rule))
         tables.choose(rule, self._point.step_sizes(course.step_size))
-        levels = course.levels(len(sizes))
-        forms = [form(rule, size, *level) for size, level in zip(sizes, levels, strict=True)]
-        return self._replays.run(phase, first, len(sizes), lambda k: self._graph(forms[k:], first + k))
+        levels, ruled = course.levels(len(sizes)), self._ruled(rule)
+        forms = [form(rule, size, *level, ruled) for size, level in zip(sizes, levels, strict=True)]
+        upload = self._upload_numbers(len(sizes)) if ruled else None
+
+        def choose(k: int) -> tuple[Graph, int]:
+            graph, count = self._graph(forms[k:], first + k)
+            if upload is not None:
+                tables.numbers[:count].copy_(upload[k : k + count])
+            return graph, count
+
+        return self._replays.run(phase, first, len(sizes), choose)
+
+    def _ruled(self, rule: Rule) -> Constant | None:
+        """The weights of a step that the kernels do not know: for its step rule, its average or its lack of anchors."""
+        course = self._course
+        if course.method.needs_L and course.options.output != "average" and course.method.drawn != "never":
+            return None
+        if type(rule) is not Constant:
+            raise Uncapturable("weights that depend on a test are taken with plain steps alone, without an average")
+        return rule
+
+    def _upload_numbers(self, count: int) -> Tensor:
+        """What the next steps need to know: both corrections of a start at 0, and the weight of the average."""
+        steps, second = self._course.step_numbers(count), self._point.second_moments()
+        if steps[0].moment == 1 and second:
+            torch._foreach_zero_(second)
+        corrections = [self._point.correction(numbers) for numbers in steps]
+        rows = [[c.first, c.second, numbers.average or 0.0] for c, numbers in zip(corrections, steps, strict=True)]
+        assert self._tables is not None
+        return torch.tensor(rows, dtype=self._tables.dtype).to(self._device)
 
     def _graph(self, forms: list[Form], position: int) -> tuple[Graph, int]:
         """The graph for the next steps, and how many it has."""
         this, ahead = forms[0], self._ahead(forms[0])
-        most = STEPS if ahead else FEW_STEPS
+        most = STEPS if ahead or (this.ruled and not this.anchor and self._small) else FEW_STEPS
         # At x = y a test is a tie, and only evaluations that are equal bit by bit leave it one.
         alike = 1 if this.test and position == 0 else equal(forms[:most])
         return self._replays.series(
@@ -204,34 +241,77 @@ class GraphExecutor:
 
     def _ahead(self, this: Form) -> bool:
         """Whether the gradients at y of all steps of a graph are evaluated at once."""
+        return self._batched and not this.write and self._small
+
+    @property
+    def _small(self) -> bool:
+        """Whether the model is so small that a graph may hold the gradients of many steps."""
         assert self._tables is not None
-        return self._batched and not this.write and STEPS * self._tables.bytes <= AHEAD
+        return STEPS * self._tables.bytes <= AHEAD
 
     def _steps(self, this: Form, count: int, ahead: bool) -> Body:
         """The work of some steps of that form."""
-        tables = self._tables
+        tables, point = self._tables, self._point
         assert tables is not None
-        launches = [tables.launch() for _ in range(count)]
-        names = tuple(f"{kind}{level or ''}" for level in (this.read, this.write) for kind in ("anchor", "mean"))
-        _, mean, moved_point, moved_mean = (self._point.vector(name) if this.mean else [] for name in names)
+        launches = [tables.launch() for _ in range(0 if this.ruled else count)]
+        read, written = this.read or "", this.write or ""
+        mean = point.vector(f"mean{read}") if this.mean else []
+        moved_mean = point.vector(f"mean{written}") if this.mean else []
+        moved_point = point.vector(f"anchor{written}") if this.mean and self._course.remembers_point else []
+        at = f"anchor{read}"
         none = torch.zeros((), device=self._device)
 
         def body(batches: list[Any], measured: Tensor) -> None:
-            at_anchor = self._all_at(names[0], batches) if ahead and this.anchor else []
+            at_anchor = self._all_at(at, batches) if ahead and this.anchor else []
             losses, others = [], []
-            for k, (batch, launch) in enumerate(zip(batches, launches, strict=True)):
+            for k, batch in enumerate(batches):
                 if this.anchor and not ahead:
-                    (loss, now), (beside, anchor) = self._both(batch, names[0])
+                    (loss, now), (beside, anchor) = self._both(batch, at)
                 else:
                     loss, now = self._gradient(batch)
                     beside, anchor = at_anchor[k] if this.anchor else (none, [])
                 losses.append(loss)
                 others.append(beside)
-                rows = [now, anchor, mean, self._point.params, moved_point, moved_mean]
-                launch.descend(rows, this.test, moves=this.write > 0)
+                if this.ruled is not None:
+                    combine(this.ruled, now, anchor, mean)
+                    moved = (moved_point, moved_mean) if this.write else ([], [])
+                    self._descend(now, mean, moved, tables.numbers[k])
+                else:
+                    rows = [now, anchor, mean, point.params, moved_point, moved_mean]
+                    launches[k].descend(rows, this.test, moves=this.write > 0)
             _note(measured, losses, others)
 
         return body
+
+    def _descend(
+        self, v: list[Tensor], mean: list[Tensor], moved: tuple[list[Tensor], list[Tensor]], numbers: Tensor
+    ) -> None:
+        """x ← x − η·P(v) by torch's operations, as `Point.descend`; y and m move, and x enters the average."""
+        point, tables = self._point, self._tables
+        assert tables is not None
+        [known] = self._course.step_numbers()
+        added = point.added(v, mean, known)
+        for target, source in zip(moved, (point.params, v), strict=True):
+            if target:
+                torch._foreach_copy_(target, source)
+        direction = v
+        if not isinstance(point.rule, Plain):
+            correct = Correction(numbers[0], numbers[1])
+            direction = precondition(point.rule, v, added, point.second_moments(), correct)
+        start = 0
+        for group in point.groups:
+            params = [p for p in group["params"] if p.requires_grad]
+            if params:
+                eta, part = tables.eta[start], direction[start : start + len(params)]
+                if group["decoupled_weight_decay"]:
+                    torch._foreach_mul_(params, 1 - eta * group["decoupled_weight_decay"])
+                torch._foreach_sub_(params, torch._foreach_mul(part, eta))
+            start += len(params)
+        if self._course.options.output == "average":
+            average = point.vector("output")
+            change = torch._foreach_sub(point.params, average)
+            torch._foreach_mul_(change, numbers[2])
+            torch._foreach_add_(average, change)
 
     def _gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
         """The loss and the gradient where the parameters are."""
@@ -316,11 +396,11 @@ def all_at(module: Objective, point: Point, name: str, batches: list[Any]) -> li
         ]
 
 
-def form(rule: Rule, size: int, read: int, write: int) -> Form:
+def form(rule: Rule, size: int, read: int, write: int, ruled: Constant | None = None) -> Form:
     """That of a step with these samples, from one level of anchors to another."""
     anchor = any(w.anchor for w in rule.choices)
     mean = any(w.mean for w in rule.choices)
-    return Form(size, rule.test if type(rule) is Tested else "", anchor, mean, read, write)
+    return Form(size, rule.test if type(rule) is Tested else "", anchor, mean, read, write, ruled)
 
 
 def _note(measured: Tensor, losses: list[Tensor], others: list[Tensor]) -> None:
@@ -367,6 +447,7 @@ class Tables:
         self.weights = torch.zeros(6, dtype=self.dtype, device=device)
         self.eta = torch.zeros(len(params), dtype=self.dtype, device=device)
         self.shares = torch.zeros(FEW_STEPS, dtype=self.dtype, device=device)
+        self.numbers = torch.zeros(STEPS, 3, dtype=self.dtype, device=device)
         self.bytes = sum(numbers) * self.dtype.itemsize
         self.programs = min(PROGRAMS, self.blocks)
         self.parts = 1 << (self.programs - 1).bit_length()

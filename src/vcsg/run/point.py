@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule
+from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule, is_matrix
 from vcsg.run.course import StepNumbers
-from vcsg.run.preconditioning import correction, precondition
+from vcsg.run.preconditioning import Correction, correction, precondition
 from vcsg.run.randomness import Randomness
 from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, scale
 
@@ -199,14 +199,27 @@ class Point:
             _point(params, own)
             _point(self.buffers, own_buffers)
 
+    @property
+    def adaptive(self) -> list[int]:
+        """The places of the parameters that have a second moment, by the step rule."""
+        if isinstance(self.rule, Orthogonal):
+            return [k for k, p in enumerate(self.params) if not is_matrix(tuple(p.shape))]
+        return [] if isinstance(self.rule, Plain) else list(range(len(self.params)))
+
+    def second_moments(self) -> list[Tensor]:
+        """The second moments, of the parameters that have one."""
+        if "second" not in self._vectors:
+            self._vectors["second"] = [self._held(self.params[k], "second") for k in self.adaptive]
+        return self._vectors["second"]
+
     def added(self, v: list[Tensor], mean: list[Tensor], numbers: StepNumbers) -> list[Tensor]:
-        """What a step adds to v, apart from what v remembers of `mean`; empty where that is v, or not asked for."""
-        memory = numbers.memory
-        if isinstance(self.rule, Plain) or not 0 < memory < 1:
-            return []
-        found = [t / (1 - memory) for t in v]
-        if mean:
-            add(found, mean, -memory / (1 - memory))
+        """What a step adds to v, apart from what v remembers of `mean`: for the parameters with a second moment."""
+        memory, places = numbers.memory, self.adaptive
+        if not 0 < memory < 1:
+            return [v[k].clone() for k in places]
+        found = [v[k] / (1 - memory) for k in places]
+        if mean and places:
+            add(found, [mean[k] for k in places], -memory / (1 - memory))
         return found
 
     def descend(self, v: list[Tensor], added: list[Tensor], numbers: StepNumbers) -> None:
@@ -215,7 +228,7 @@ class Point:
             length = norm(v).item()
             if length > self._clip_norm:
                 scale(v, self._clip_norm / length)
-        direction = v if isinstance(self.rule, Plain) else self._preconditioned(self.rule, v, added or v, numbers)
+        direction = v if isinstance(self.rule, Plain) else self._preconditioned(self.rule, v, added, numbers)
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
@@ -231,15 +244,20 @@ class Point:
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers
     ) -> list[Tensor]:
-        second = self.vector("second")
-        if numbers.moment == 1:
+        second = self.second_moments()
+        if numbers.moment == 1 and second:
             scale(second, 0)
-        correct = correction(numbers.moment, numbers.memory if numbers.from_zero else 0.0, rule.beta2)
-        return precondition(rule, v, added, second, correct)
+        return precondition(rule, v, added, second, self.correction(numbers))
+
+    def correction(self, numbers: StepNumbers) -> Correction:
+        """What makes up for moments that began at 0, at this step."""
+        beta2 = 0.0 if isinstance(self.rule, Plain) else self.rule.beta2
+        return correction(numbers.moment, numbers.memory if numbers.from_zero else 0.0, beta2)
 
     def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
         """x ← x − η·P(weight·m), for which no gradient is evaluated."""
-        self.descend([weight * m for m in self.vector("mean")], [], numbers)
+        v = [weight * m for m in self.vector("mean")]
+        self.descend(v, self.added(v, [], numbers), numbers)
 
     def step_sizes(self, step_size: Callable[[float], float]) -> list[float]:
         """η of every parameter that moves."""
