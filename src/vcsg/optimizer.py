@@ -12,6 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from numbers import Integral
 from typing import Any, ClassVar, TypedDict
@@ -146,6 +147,9 @@ class FiniteSumOptimizer(Optimizer):
         self.method = self._resolve(method, options)
         if step is not None:
             self.method = replace(self.method, step=step_rule(step))
+        if L is not None and not self.method.needs_L:
+            rule = type(self.method.step).__name__
+            raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
         defaults = {
@@ -333,14 +337,26 @@ class FiniteSumOptimizer(Optimizer):
 
     # --- output -----------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def load_output(self) -> None:
-        """Put the model at the point that the method returns; with output="last" it is there already.
+    @contextmanager
+    def at_output(self) -> Iterator[bool]:
+        """A context in which the model is at the point that the method would return now; yields whether that is not x.
 
-        With output="weighted" that is the reservoir's point once an epoch is complete. Going on from there begins
-        with a new anchor.
+        It is another one with output="average". Buffers are copies for the while.
         """
-        self._executor.load_output()
+        elsewhere = self._course.options.output == "average" and self._state.averaged > 0
+        point = self._executor.point
+        with point.pointed_at("output" if elsewhere else "", [b.clone() if elsewhere else b for b in point.buffers]):
+            yield elsewhere
+
+    @torch.no_grad()
+    def load_output(self) -> bool:
+        """Put the model at the point that the method returns; returns whether that moved it.
+
+        With output="last" it is there already, with "weighted" it is the reservoir's point once an epoch is complete,
+        with "average" the mean of the points. Going on from there begins a new epoch. BatchNorm's statistics stay those
+        of the last point: measure them at the average, as `vcsg.fit` does.
+        """
+        return self._executor.load_output()
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -176,10 +176,10 @@ class ClosureExecutor:
         if self.course.state.good_epoch and not self.point.finite:
             self.course.roll_back("the last step is not finite")
 
-    def load_output(self) -> None:
-        """x ← the point that the method returns."""
+    def load_output(self) -> bool:
+        """x ← the point that the method returns; returns whether that moved it."""
         self.settle()
-        self.course.load_output()
+        return self.course.load_output()
 
     def resume(self, state: CourseState) -> None:
         """Go on from a loaded state."""

@@ -404,14 +404,16 @@ class Course:
         if self.options.output == "weighted" and accepted:
             self._holder.store("output")
 
-    def load_output(self) -> None:
-        """x ← the point that the method returns; an epoch begins anew where that moved x."""
+    def load_output(self) -> bool:
+        """x ← the point that the method returns; where that moved x, an epoch begins anew, and it returns True."""
         self.offer_output()
         state, output = self.state, self.options.output
-        if (output == "weighted" and state.output_weight) or (output == "average" and state.averaged):
+        moved = (output == "weighted" and state.output_weight > 0) or (output == "average" and state.averaged > 0)
+        if moved:
             self._holder.restore("output")
             state.depth, state.averaged = -1, 0
             self._begin_epoch()
+        return moved
 
     # --- state
 

@@ -10,6 +10,7 @@ import bisect
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -142,10 +143,15 @@ class Baseline:
     def zero_grad(self) -> None:
         self._optimizer.zero_grad()
 
-    def load_output(self) -> None:
+    def at_output(self) -> AbstractContextManager[bool]:
+        """The last point is what is returned."""
+        return nullcontext(False)
+
+    def load_output(self) -> bool:
         """Keep the last point, which has to be finite."""
         if not all_finite(self._params):
             raise FloatingPointError(f"diverged: step {self._steps} is not finite; take a smaller lr")
+        return False
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer.state_dict(), **self._settings(), "steps": self._steps}

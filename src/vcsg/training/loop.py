@@ -87,13 +87,19 @@ class Loop:
             self._interrupted = True
         finally:
             self.clock.stop()
-        self.optimizer.load_output()
+        with self.clock.resumed():
+            self._load_output()
         self.optimizer.zero_grad()
         try:
             display.evaluated(self._evaluate(last=True))
         except KeyboardInterrupt:
             self._interrupted = True
         return "interrupted" if self._interrupted or stop.asked else self._reason()
+
+    def _load_output(self) -> None:
+        """Put the model at the point that the method returns, with the statistics of BatchNorm that belong to it."""
+        if self.optimizer.load_output():
+            self._measure_statistics()
 
     def _descend(self, stop: StopRequest, display: Silent) -> None:
         limits, draws = self._limits, self._train.draws(self.optimizer.sampler)
@@ -186,13 +192,15 @@ class Loop:
 
     def _evaluate(self, last: bool) -> Row:
         optimizer = self.optimizer
-        with self.clock.paused():
+        with self.clock.paused(), optimizer.at_output() as elsewhere:
             row: Row = {
                 "passes": optimizer.passes,
                 "ifo": optimizer.ifo,
                 "seconds": self.clock.seconds,
                 "train_loss": self._losses / self._samples if self._samples else math.nan,
             }
+            if elsewhere:
+                self._measure_statistics()
             self._complete(row, last)
         self._losses, self._samples = 0.0, 0
         self._due = next_evaluation(optimizer.passes, self._every, self._early)

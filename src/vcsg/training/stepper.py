@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -63,8 +64,11 @@ class Stepper(Protocol):
 
     def zero_grad(self) -> None: ...
 
-    def load_output(self) -> None:
-        """Put the model at the point that the method returns."""
+    def at_output(self) -> AbstractContextManager[bool]:
+        """A context with the model at the point that the method would return now; whether that is not the last one."""
+
+    def load_output(self) -> bool:
+        """Put the model at the point that the method returns; returns whether that moved it."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a run needs to continue from here, except the model."""
