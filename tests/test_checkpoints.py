@@ -360,7 +360,7 @@ def test_records_that_are_shorter_than_a_checkpoint_counts_on(tmp_path: Path) ->
     writer.load_state_dict(state)
     assert (tmp_path / "evaluations.jsonl").read_bytes() == b'{"passes": 1.0}\n'
     os.truncate(tmp_path / "evaluations.jsonl", 4)
-    with pytest.raises(Damaged, match=r"evaluations.jsonl has 4 bytes, where a checkpoint counts on 16"):
+    with pytest.raises(Damaged, match=r"evaluations.jsonl has 4 bytes, and a checkpoint needs 16"):
         writer.load_state_dict(state)
 
 

@@ -487,7 +487,7 @@ def test_lists() -> None:
 
 def test_data_where() -> None:
     shown = call("data", "where", "--data-dir", "nowhere").output
-    assert shown.startswith("looked for in: nowhere\n")
+    assert shown.startswith("Data sets are looked for in: nowhere\n")
     assert re.search(r"^mnist-mini .* in the package$", shown, re.MULTILINE)
     assert re.search(r"^mnist .* not found: vcsg data fetch mnist$", shown, re.MULTILINE)
     assert call("data", "fetch", "mnist-mini").exit_code == 0

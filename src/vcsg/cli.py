@@ -41,8 +41,6 @@ app = typer.Typer(
 data_app = typer.Typer(help="Find and download data sets.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 
-STUDY = "study-output"
-
 Workload = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="The workload, as DATASET/MODEL; see `vcsg list workloads`.")
 ]
@@ -332,7 +330,7 @@ def data_where(data_dir: DataDir = None, import_: Import = None) -> None:
     """Say where data sets are looked for, and which were found."""
     with errors():
         imports.load(import_ or [])
-    print("looked for in:", ", ".join(map(str, data_folders(data_dir))))
+    print("Data sets are looked for in:", ", ".join(map(str, data_folders(data_dir))))
     for name, source in workloads.data_sets().items():
         files = workloads.where(name, data_dir)
         place = "in the package" if files == [] else files[0].parent if files else f"not found: vcsg data fetch {name}"
