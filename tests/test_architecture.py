@@ -20,7 +20,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "gpu": ["triton_kernels", "graphs", "executor"],
     "training": [
-        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "result", "progress", "evaluation",
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "batch_norm", "result", "progress",
+        "evaluation",
         "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
     ],
     "linear": [

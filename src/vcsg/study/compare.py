@@ -114,7 +114,7 @@ def check_options(study: Study, workload: Workload) -> None:
     """Make every optimizer once, so that a wrong option is refused before anything runs."""
     for entry in study.entries:
         options = dict(entry.options)
-        if not {"lr", "L"} & set(options) and "L" in known_methods.parameters(entry.method):
+        if not {"lr", "L"} & set(options) and known_methods.needs_L(entry.method, options):
             options["L"] = 1.0
         try:
             known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])

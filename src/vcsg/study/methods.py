@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from vcsg.method import registry
+from vcsg.method.step_rules import Plain, step_rule
 from vcsg.names import suggestion
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.record import Record
@@ -17,7 +18,7 @@ from vcsg.training.stepper import Stepper
 
 Options = dict[str, Any]
 
-COMMON = ("lr", "L", "weight_decay", "clip_norm", "output", "variance", "chunk")
+COMMON = ("lr", "L", "step", "weight_decay", "decoupled_weight_decay", "clip_norm", "output", "variance", "chunk")
 """The options of `vcsg.FiniteSumOptimizer` that a study may set."""
 LABELS = {
     "vcsg": "VCSG",
@@ -35,6 +36,10 @@ LABELS = {
     "alpha-svrg": "α-SVRG",
     "sgd-momentum": "SGD, momentum",
     "adamw": "AdamW",
+    "momentum": "momentum (ours)",
+    "adam": "Adam (ours)",
+    "muon": "Muon (ours)",
+    "mars": "MARS",
 }
 """The names of methods in tables; a method that is not listed goes by its own name."""
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "none"}
@@ -53,6 +58,14 @@ def check_name(name: str) -> None:
 def anchored(name: str) -> bool:
     """Whether the method is one of the family and has an anchor."""
     return name in registry.methods() and registry.make(name).anchored(1)
+
+
+def needs_L(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the step size of a method comes from the smoothness constant."""
+    if name in BASELINES:
+        return "L" in parameters(name)
+    step = options.get("step")
+    return registry.make(name).needs_L if step is None else isinstance(step_rule(step), Plain)
 
 
 def reduces_variance(name: str) -> bool | None:

@@ -8,12 +8,13 @@ tuned:   mini-batches of comparable sizes, and the step size by a search, of the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from vcsg.method import make
+from vcsg.method.step_rules import step_rule
 from vcsg.names import suggestion
 from vcsg.study import methods
 from vcsg.study.baselines import BASELINES
@@ -107,7 +108,7 @@ def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Option
     `paper`: VCSG for all, so that there is one L. `tuned`: the method itself, for the step that the search begins
     with. SGD with momentum has its L from plain SGD with the same mini-batches, and AdamW has none.
     """
-    if {"lr", "L"} & set(entry.options) or "L" not in methods.parameters(entry.method):
+    if {"lr", "L"} & set(entry.options) or not methods.needs_L(entry.method, entry.options):
         return None
     if entry.protocol == "paper":
         return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), {})
@@ -121,7 +122,10 @@ def default_step(entry: Entry, L: float | None) -> float:
     if entry.method in BASELINES:
         given = entry.options if L is None else {**entry.options, "L": L}
         return BASELINES[entry.method]([torch.zeros(1, requires_grad=True)], 1, seed=0, **given).lr
-    if L is None:
-        return float(entry.option("lr"))
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
-    return make(entry.method, **own).gamma / L
+    method = make(entry.method, **own)
+    if "step" in entry.options:
+        method = replace(method, step=step_rule(entry.options["step"]))
+    if L is None:
+        return float(entry.options.get("lr", method.base))
+    return method.base / L

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from vcsg.run.record import Record
+from vcsg.training.batch_norm import measure_statistics
 from vcsg.training.clock import Clock
 from vcsg.training.engine import STEPS_AT_ONCE, StepEngine
 from vcsg.training.interrupt import StopRequest
@@ -25,6 +26,7 @@ class Loop:
     """Takes steps from batch to batch, with evaluations and checkpoints in between, whose time is not counted.
 
     Args:
+        model: the model, in mode train().
         optimizer: draws the batches and takes the steps.
         objective: batch → its mean loss.
         train: the source of the batches.
@@ -40,6 +42,7 @@ class Loop:
 
     def __init__(
         self,
+        model: nn.Module,
         optimizer: Stepper,
         objective: Callable[[Any], Tensor],
         train: SampleSource,
@@ -54,7 +57,8 @@ class Loop:
     ) -> None:
         self.optimizer, self.clock, self._engine = optimizer, clock, engine
         self.history: list[Row] = []
-        self._objective, self._train, self._complete, self._limits = objective, train, evaluate, limits
+        self._model, self._objective, self._train = model, objective, train
+        self._complete, self._limits = evaluate, limits
         self._every, self._early = every, early
         self._due = optimizer.passes if first else next_evaluation(optimizer.passes, every, early)
         self._losses, self._samples = 0.0, 0
@@ -87,8 +91,7 @@ class Loop:
             self._interrupted = True
         finally:
             self.clock.stop()
-        with self.clock.resumed():
-            self._load_output()
+        self._load_output()
         self.optimizer.zero_grad()
         try:
             display.evaluated(self._evaluate(last=True))
@@ -99,7 +102,9 @@ class Loop:
     def _load_output(self) -> None:
         """Put the model at the point that the method returns, with the statistics of BatchNorm that belong to it."""
         if self.optimizer.load_output():
-            self._measure_statistics()
+            self.clock.start()
+            measure_statistics(self._model, self._objective, self._train)
+            self.clock.stop()
 
     def _descend(self, stop: StopRequest, display: Silent) -> None:
         limits, draws = self._limits, self._train.draws(self.optimizer.sampler)
@@ -200,7 +205,7 @@ class Loop:
                 "train_loss": self._losses / self._samples if self._samples else math.nan,
             }
             if elsewhere:
-                self._measure_statistics()
+                measure_statistics(self._model, self._objective, self._train)
             self._complete(row, last)
         self._losses, self._samples = 0.0, 0
         self._due = next_evaluation(optimizer.passes, self._every, self._early)

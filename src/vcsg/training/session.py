@@ -81,6 +81,7 @@ class Session:
         with self._conditions():
             self._engine = StepEngine(options.engine, optimizer, model, objective, train)
         self._loop = Loop(
+            model,
             optimizer,
             objective,
             train,
