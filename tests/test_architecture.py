@@ -21,7 +21,7 @@ ORDER: dict[str, list[str]] = {
     "gpu": ["triton_kernels", "graphs", "executor"],
     "training": [
         "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "batch_norm", "result", "progress",
-        "evaluation",
+        "evaluation", "choosing",
         "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
     ],
     "linear": [

@@ -15,7 +15,8 @@ from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.record import Record
 from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
-from vcsg.training.evaluation import means
+from vcsg.training.choosing import Choice, choose_options
+from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
 from vcsg.training.numerics import autocast, lay_out
@@ -31,7 +32,7 @@ def fit(
     model: nn.Module,
     loss: Callable[[Any, Any], Tensor] | None,
     data: Any,
-    method: str | Method = "vcsg",
+    method: str | Method = "auto",
     *,
     passes: float | None = None,
     seconds: float | None = None,
@@ -135,9 +136,14 @@ def fit(
     records = RecordList(callback)
     model.to(place)
     lay_out(model, channels_last, place)
+    chosen = Choice({}, "")
+    if method == "auto":
+        with mode(model, True):
+            chosen = choose_options(model, task.value, train, options)
     optimizer = FiniteSumOptimizer(
-        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=records, **options
-    )
+        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
+        **(options | chosen.options),
+    )  # fmt: skip
     if state is not None:
         optimizer.load_state_dict(state)
     session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
@@ -152,7 +158,7 @@ def fit(
     return Result(
         model=model,
         method=optimizer.method.name,
-        options={**options, "seed": seed},
+        options={**options, **chosen.options, "seed": seed},
         n=train.n,
         history=session.history,
         records=records.all,
@@ -160,6 +166,7 @@ def fit(
         ifo=optimizer.ifo,
         passes=optimizer.passes,
         stopped=stopped,
+        chosen=chosen.reason,
         engine=session.engine_notes,
         state=optimizer.state_dict(),
     )

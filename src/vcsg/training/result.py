@@ -51,6 +51,8 @@ class Result:
     """`ifo` in units of n."""
     stopped: str
     """What ended the run: "passes", "seconds", "ifo", "until" or "interrupted"."""
+    chosen: str
+    """What the method `auto` chose, and why; "" for others."""
     engine: dict[str, Any]
     """How steps were executed: as CUDA graphs, with their number and the seconds to capture them; or why not so."""
     state: dict[str, Any]

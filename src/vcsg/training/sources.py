@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from vcsg.gpu.graphs import Samples
 from vcsg.run.feeding import PhaseSampler
@@ -42,6 +42,10 @@ class TensorSource:
             return dict(zip(self._names, drawn, strict=True))
         return drawn[0] if self._single else tuple(drawn)
 
+    def first(self, count: int) -> Any:
+        """A batch of the first samples."""
+        return self.batch([t[:count] for t in self._tensors])
+
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
         """All samples in their order, `size` at once, as pairs (number of samples, batch)."""
         for start in range(0, self.n, size):
@@ -57,7 +61,7 @@ class DatasetSource:
     def __init__(self, dataset: Any, device: torch.device, workers: int, collate_fn: Any) -> None:
         self.n = len(dataset)
         self._dataset, self._device = dataset, device
-        self._loader: DataLoader[Any] | None = None
+        self._loaders: dict[int, DataLoader[Any]] = {}
         self._options: dict[str, Any] = {
             "num_workers": workers,
             "persistent_workers": workers > 0,
@@ -73,9 +77,15 @@ class DatasetSource:
         return _move(drawn, self._device)
 
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
-        self._loader = self._loader or DataLoader(self._dataset, size, **self._options)
-        for start, drawn in zip(range(0, self.n, size), self._loader, strict=True):
+        if size not in self._loaders:
+            self._loaders[size] = DataLoader(self._dataset, size, **self._options)
+        for start, drawn in zip(range(0, self.n, size), self._loaders[size], strict=True):
             yield min(size, self.n - start), self.batch(drawn)
+
+    def first(self, count: int) -> Any:
+        """A batch of the first samples, read in this process."""
+        collate = self._options["collate_fn"] or default_collate
+        return self.batch(collate([self._dataset[i] for i in range(count)]))
 
 
 SampleSource = TensorSource | DatasetSource

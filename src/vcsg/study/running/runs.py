@@ -32,7 +32,8 @@ from vcsg.study.running import torchrun
 from vcsg.study.running.writing import RunWriter, check_free
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
-from vcsg.training.evaluation import gradient_norm2, means
+from vcsg.training.choosing import choose_options
+from vcsg.training.evaluation import gradient_norm2, means, mode
 from vcsg.training.interrupt import StopRequest
 from vcsg.training.numerics import lay_out
 from vcsg.training.progress import Show as Show
@@ -119,8 +120,9 @@ class Execution:
         lay_out(self._model, None, device)
         self._record = _record(order, workload, self._model)
         self._writer, self._warnings = RunWriter(order.path, self._record), Warnings()
-        optimizer = methods.make(config.method, self._model, workload.n, config.options, config.seed, self._tell)
         train = TensorSource("train", workload.train, device)
+        options = config.options | self._chosen(workload, train)
+        optimizer = methods.make(config.method, self._model, workload.n, options, config.seed, self._tell)
         evaluation = Evaluation(order, workload, self._model, optimizer, train, self._writer)
         first = torchrun.rank() == 0
         self._session = Session(
@@ -139,6 +141,17 @@ class Execution:
         )
         self._checkpoints = Checkpoints(order.path, identity(self._record))
         self._session.save_to(self._checkpoints)
+
+    def _chosen(self, workload: Workload, train: TensorSource) -> Row:
+        """The options that `auto` leaves open, chosen as `fit` chooses them; the notes of the run say why."""
+        if self._order.config.method != "auto":
+            return {}
+        with mode(self._model, True):
+            choice = choose_options(
+                self._model, lambda batch: workload.objective(self._model, batch), train, self._order.config.options
+            )
+        self._record.notes["chosen"] = choice.reason
+        return choice.options
 
     def take_up(self) -> RunRecord | None:
         """Continue the run that the folder holds; begin a new one where it holds none, or no sound checkpoint.
