@@ -19,9 +19,9 @@ from vcsg.method.step_rules import Adaptive, StepRule, is_matrix
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
 
-SIZES = {"cuda": 256, "cpu": 32}
-"""The mini-batch by kind of device: one that keeps it busy, and no larger."""
-STEPS_PER_PASS = 32
+SIZES = {"cuda": 512, "cpu": 64}
+"""The largest mini-batch by kind of device: one that keeps it busy, and no larger."""
+STEPS_PER_PASS = 64
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
@@ -41,8 +41,8 @@ def choose_options(
 ) -> Choice:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    most = max(1, train.n // STEPS_PER_PASS)
-    b = given.get("b") or min(SIZES.get(device, SIZES["cpu"]), most, train.n)
+    fitting = 2 ** int(math.log2(max(1, train.n // STEPS_PER_PASS)))
+    b = given.get("b") or min(SIZES.get(device, SIZES["cpu"]), max(fitting, min(8, train.n)))
     options: dict[str, Any] = {} if given.get("b") else {"b": b}
     words = [f"b = {b} for n = {train.n} on {device}"]
     if "step" not in given:
