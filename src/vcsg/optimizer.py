@@ -318,7 +318,7 @@ class FiniteSumOptimizer(Optimizer):
 
     @torch.no_grad()
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphExecutor:
-        """What does many steps at once, as CUDA graphs, for data on the device; see `vcsg.fit`, which uses it.
+        """Make an executor that does many steps at once, as CUDA graphs, for data on the device; `vcsg.fit` uses it.
 
         Where the run, the model or the data are not such that it could, `vcsg.gpu.graphs.Uncapturable` says why.
         """
@@ -361,7 +361,7 @@ class FiniteSumOptimizer(Optimizer):
     # --- state ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """As every optimizer's, with the state of the run under "vcsg"; loads with `weights_only=True`.
+        """The state, as every optimizer has it, with that of the run under "vcsg"; loads with `weights_only=True`.
 
         Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
         """
@@ -413,7 +413,7 @@ class FiniteSumOptimizer(Optimizer):
             self._executor.check_table()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and deepcopy: all but the hooks, as torch has it, and a scheduler's wrapper of `step`."""
+        """The attributes for pickle and deepcopy: all but hooks, as torch has it, and a scheduler's wrapper of `step`."""
         return {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -29,17 +29,17 @@ from vcsg.run.preconditioning import Correction, precondition
 from vcsg.run.sampling import Phase
 
 STEPS, FEW_STEPS = 32, 4
-"""In one graph: with all gradients at the anchor in one pass, and without."""
+"""Steps in one graph: with all gradients at the anchor in one pass, and without."""
 AHEAD = 2**27
-"""The most bytes that those gradients take together."""
+"""The most bytes that the gradients of such a graph take together."""
 GROUP_OPTIONS = ("weight_decay", "decoupled_weight_decay", "maximize")
 """The options of parameter groups that a graph has in it."""
 BLOCK, WARPS, PROGRAMS = 2048, 8, 512
-"""Of the kernels: numbers that a program takes at once, with so many warps, and the most programs that make sums."""
+"""How the kernels are launched: numbers per program, warps per program, and the most programs that make sums."""
 
 
 class Form(NamedTuple):
-    """What an inner step is made of; steps of the same form share a graph."""
+    """The form of an inner step; steps of the same form share a graph."""
 
     size: int
     test: str
@@ -192,7 +192,7 @@ class GraphExecutor:
     # --- inner steps
 
     def _inner(self, phase: Phase, first: int, sizes: list[int]) -> list[list[float]]:
-        """Of every step, the loss at x and that at the anchor."""
+        """Take inner steps; returns the loss of each at x and at the anchor."""
         course, tables, rule = self._course, self._tables, self._course.rule
         assert tables is not None
         if not is_standard(rule):
@@ -220,7 +220,7 @@ class GraphExecutor:
         return rule
 
     def _upload_numbers(self, count: int) -> Tensor:
-        """What the next steps need to know: both corrections of a start at 0, and the weight of the average."""
+        """The numbers of the next steps on the device: both corrections of a start at 0, the weight of the average."""
         steps, second = self._course.step_numbers(count), self._point.second_moments()
         if steps[0].moment == 1 and second:
             torch._foreach_zero_(second)
@@ -342,7 +342,7 @@ class GraphExecutor:
     # --- anchors
 
     def _anchor(self, phase: Phase, first: int, sizes: list[int]) -> list[list[float]]:
-        """Of every chunk, the loss and ‖g_k − m‖²; m takes them in."""
+        """Take chunks into m; returns the loss and ‖g_k − m‖² of each."""
         tables = self._tables
         assert tables is not None
         if first == 0:
@@ -397,7 +397,7 @@ def all_at(module: Objective, point: Point, name: str, batches: list[Any]) -> li
 
 
 def form(rule: Rule, size: int, read: int, write: int, ruled: Constant | None = None) -> Form:
-    """That of a step with these samples, from one level of anchors to another."""
+    """The form of a step with this many samples, from one level of anchors to another."""
     anchor = any(w.anchor for w in rule.choices)
     mean = any(w.mean for w in rule.choices)
     return Form(size, rule.test if type(rule) is Tested else "", anchor, mean, read, write, ruled)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 CONSTANT, NORM, LEMMA, ELEMENTWISE = (tl.constexpr(k) for k in range(4))
-"""Which test chooses between two triples of weights."""
+"""The tests that choose between two triples of weights."""
 NOW, ANCHOR, MEAN, POINT, MOVED_POINT, MOVED_MEAN = (tl.constexpr(k) for k in range(6))
 """The rows of the table: ∇f_I(x), ∇f_I(y), m, x, and the y and m that an anchor moves to."""
 
@@ -29,7 +29,7 @@ def compare(
     table, sizes, owner, start, sums, blocks, tensors,
     TEST: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What the norm test and the lemma test compare: one pair of sums per program, together the whole.
+    """The two numbers that a test compares, as one pair of sums per program.
 
     ‖∇f_I(x)‖² or ⟨∇f_I(x), ∇f_I(y)⟩, and ‖∇f_I(y)‖².
     """

@@ -1,4 +1,4 @@
-"""What a method is: data that the course reads and every executor runs the same way."""
+"""A method: data that the course reads and every executor runs the same way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Drawn = Literal["epoch", "once", "never"]
 """When an anchor is drawn: for each epoch; once, at the start; or never, so that m begins at 0 (momentum)."""
 Output = Literal["last", "weighted", "average"]
 OUTPUTS: tuple[str, ...] = get_args(Output)
-"""What a run can return: its last point, one drawn from the ends of its epochs, or the average of all points."""
+"""The points that a run can return: its last, one drawn from the ends of its epochs, or the average of all."""
 
 TABLE_WEIGHTS = Weights(1, -1, 1)
 """The weights of the one estimator that has a table (SAGA)."""
@@ -48,9 +48,9 @@ class Method:
     table_limit: int = 2**30
     """The most bytes that the table may take."""
     step: StepRule = Plain()  # noqa: RUF009 (a frozen value)
-    """What a step makes of v: x ← x − η·P(v)."""
+    """The step rule P in x ← x − η·P(v)."""
     output: Output = "last"
-    """Which point the method returns, where the user does not say: the last, a weighted draw, or the average."""
+    """The point that is returned where the user does not say: the last, a weighted draw, or the average."""
 
     def __post_init__(self) -> None:
         self._check_values()

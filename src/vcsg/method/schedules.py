@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known when epoch j is planned."""
+    """The facts that are known when epoch j is planned."""
 
     epoch: int
     """j, from 1."""
@@ -33,16 +33,16 @@ class Plan:
     b: int
     """The mini-batch size."""
     factor: float
-    """What multiplies lr · γ/L."""
+    """The factor of a plain step size: η = lr · γ/L · factor."""
     next_B: int
     """The size of the next anchor."""
     regime: str = ""
     eps: float | None = None
     """The target ε, where the schedule has one."""
     levels: tuple[int, ...] = ()
-    """For nested anchors: the level r that each inner step renews; it starts from the anchor of level r − 1."""
+    """The level r that each inner step renews, for nested anchors; it starts from the anchor of level r − 1."""
     sizes: tuple[int, ...] = ()
-    """For nested anchors: the mini-batch size of each inner step."""
+    """The mini-batch size of each inner step, for nested anchors."""
 
 
 class Schedule(Protocol):

@@ -1,4 +1,4 @@
-"""What a step makes of the direction v: x ← x − η·P(v).
+"""Step rules: the P in x ← x − η·P(v).
 
 P is the identity (`Plain`, whose η comes from the smoothness constant L), a division by the root of the second moment
 (`Adaptive`, as in Adam), or the polar factor of every matrix (`Orthogonal`, as in Muon). The last two have a step size

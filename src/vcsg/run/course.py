@@ -55,12 +55,12 @@ class CourseOptions:
 
 @dataclass(frozen=True)
 class StepNumbers:
-    """What a step needs to know besides its direction."""
+    """The numbers that a step needs besides its direction."""
 
     step_size: Callable[[float], float]
     """lr of a parameter group → η."""
     moment: int
-    """Which step it is since second moments began, from 1."""
+    """The number of the step since second moments began, from 1."""
     memory: float
     """The weight of m in v, where m is the v of the step before."""
     from_zero: bool
@@ -99,7 +99,7 @@ class Course:
         holder: holds the point.
         share: this rank's part of the work, where there are several ranks.
         options: the choices that are not the method's.
-        seed: of everything that is drawn.
+        seed: the seed of everything that is drawn.
         L: the smoothness constant; None has it measured at the first anchor.
         unit: the lr that stands for a factor of 1.
     """
@@ -166,7 +166,7 @@ class Course:
         return lr * self.method.base / (self.state.L * self.state.unit) * factor
 
     def step_numbers(self, count: int = 1) -> list[StepNumbers]:
-        """What the next steps need to know besides their directions."""
+        """The numbers that the next steps need besides their directions."""
         state, method = self.state, self.method
         rule = method.weights[self._plan.regime].at(state.epoch)
         memory = rule.choices[0].mean if method.moves == "step" and type(rule) is Constant else 0.0
@@ -183,7 +183,7 @@ class Course:
         ]
 
     def levels(self, count: int) -> list[tuple[int, int]]:
-        """Which (y, m) each of the next steps starts from, and which it moves to (x, v); 0, as drawn, stays."""
+        """The levels of the next steps: the (y, m) that each reads, and the one that it moves to (x, v); 0 for none."""
         position, depth, plan = self.state.position, self.state.depth, self._plan
         if self.method.moves == "epoch":
             return [(0, 0)] * count
@@ -423,7 +423,7 @@ class Course:
         return self.share.ranks > 1 and self.state.phase.kind == "anchor"
 
     def saved_state(self) -> CourseState:
-        """What a checkpoint holds, equal on all ranks; of an anchor that is split, its beginning."""
+        """The state that a checkpoint holds, equal on all ranks: of an anchor that is split, its beginning."""
         return self.state.rewound() if self.split else self.state
 
     def resume(self, state: CourseState) -> None:

@@ -83,7 +83,7 @@ class Point:
         return [p for group in self.groups for p in group["params"]]
 
     def outline(self) -> list[Any]:
-        """Of every group, its options and the shapes of its parameters: equal where optimizers are made alike."""
+        """The options of every group and the shapes of its parameters: equal where optimizers are made alike."""
         names = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
         return [
             [*(float(group[name]) for name in names), *((*p.shape,) for p in group["params"])] for group in self.groups
@@ -213,7 +213,7 @@ class Point:
         return self._vectors["second"]
 
     def added(self, v: list[Tensor], mean: list[Tensor], numbers: StepNumbers) -> list[Tensor]:
-        """What a step adds to v, apart from what v remembers of `mean`: for the parameters with a second moment."""
+        """The gradient that a step adds to what v remembers of `mean`, for the parameters that have a second moment."""
         memory, places = numbers.memory, self.adaptive
         if not 0 < memory < 1:
             return [v[k].clone() for k in places]
@@ -250,7 +250,7 @@ class Point:
         return precondition(rule, v, added, second, self.correction(numbers))
 
     def correction(self, numbers: StepNumbers) -> Correction:
-        """What makes up for moments that began at 0, at this step."""
+        """The factors that make up for moments that began at 0, at this step."""
         beta2 = 0.0 if isinstance(self.rule, Plain) else self.rule.beta2
         return correction(numbers.moment, numbers.memory if numbers.from_zero else 0.0, beta2)
 

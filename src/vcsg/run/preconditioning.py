@@ -12,7 +12,7 @@ from torch import Tensor
 from vcsg.method.step_rules import Adaptive, Orthogonal, is_matrix
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic of Jordan et al. 2024: steep at 0, and within [0.7, 1.2] on (0, 1] after a few iterations."""
+"""The quintic of Jordan et al. 2024: steep at 0, and within [0.7, 1.2] on (0, 1] after a few iterations."""
 
 SMALL = 2**25
 """rows² · columns of a matrix that may be filled up with zeros to be iterated with others."""
@@ -20,7 +20,7 @@ SMALL = 2**25
 
 @dataclass(frozen=True)
 class Correction:
-    """What makes up for the start of running means at 0: 1/(1 − βᵗ) of the first and of the second moment."""
+    """The factors 1/(1 − βᵗ) that make up for running means that began at 0, of the first and the second moment."""
 
     first: float | Tensor
     second: float | Tensor
@@ -101,7 +101,7 @@ def _lying(part: Tensor, like: Tensor) -> Tensor:
 
 
 def grouped(shapes: Sequence[Sequence[int]], mixed: bool) -> dict[tuple[int, int], list[int]]:
-    """Which matrices are iterated together, by the shape (smaller, larger dimension) that all of them fit."""
+    """The places of matrices that are iterated together, by the (smaller, larger) dimensions that all of them fit."""
     groups: dict[tuple[int, int], list[int]] = {}
     for k, shape in enumerate(shapes):
         groups.setdefault((min(shape), max(shape)), []).append(k)

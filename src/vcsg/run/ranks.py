@@ -42,7 +42,7 @@ ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""
 
 HERE = "here"
-"""What it then says itself."""
+"""The word with which a rank answers that roll-call."""
 
 Watched = list[tuple[Tensor, Tensor]]
 """Buffers, each with a copy of what it was."""
@@ -102,7 +102,7 @@ class OneRank:
         return own, norm2(mean).item()
 
     def collect(self, numbers: list[float], weight: float = 1.0) -> list[list[float]]:
-        """What each rank has to say, in their order, without those of weight 0."""
+        """The numbers of every rank, in their order, without those of ranks of weight 0."""
         return [numbers]
 
 
@@ -282,11 +282,11 @@ class Ranks(OneRank):
             )
 
     def _store(self) -> distributed_c10d.Store:
-        """What every process group has for its ranks to find each other; here for words of what went wrong."""
+        """The store by which the ranks of a group find each other; here it holds words about what went wrong."""
         return distributed_c10d.PrefixStore(f"vcsg/{self._names}", distributed_c10d._get_default_store())
 
     def _roll_call(self) -> str:
-        """What became of the others: those that missed the exchange too say so, or have told of an error."""
+        """Find out what became of the other ranks: each has left an answer, or word of an error, or nothing."""
         keeper = "torchrun" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "rank 0"
         return self._in_time(self._answers) or f"{keeper}, which keeps the addresses of all, is gone or stopped"
 
@@ -307,7 +307,7 @@ class Ranks(OneRank):
         return "; ".join(failed) or "all ranks are there: the network failed, or the group's timeout is too short"
 
     def _in_time(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns; None where the store is lost. A stopped process may keep a call to it for ever."""
+        """Return what `work` returns; None where the store is lost. A stopped process may keep a call to it for ever."""
         found: list[Any] = []
 
         def attempt() -> None:

@@ -1,4 +1,4 @@
-"""What an epoch tells when its anchor is done, and rules that stop a run by it."""
+"""The record of an epoch, made when its anchor is done, and rules that stop a run by it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Record:
     epoch: int
     """j, from 1."""
     regime: str
-    """Which of the method's weights are in use; "" where there is but one choice."""
+    """The name of the weights in use, of a method that has several; else ""."""
     B: int
     """The batch size that sets step and length of this epoch."""
     b: int
@@ -31,7 +31,7 @@ class Record:
     eps: float | None
     """The target ε of a method that has one."""
     anchor: Anchor | None
-    """What the anchor measured: size, loss, S*, ‖g‖² and bounds; None for a method without anchor."""
+    """The measurements of the anchor: size, loss, S*, ‖g‖² and bounds; None for a method without anchor."""
     ifo: int
     """Gradient evaluations so far, this epoch's anchor included."""
     passes: float

@@ -1,4 +1,4 @@
-"""Which samples next: seeded, resumable, the same for every kind of data and on every machine.
+"""The samples of every phase: seeded, resumable, the same for every kind of data and on every machine.
 
 Work comes in phases whose sizes are known ahead (an anchor in chunks, an inner loop in mini-batches), so loader
 workers may prefetch. All randomness is a function of (seed, purpose, counter): a run's position is a few integers,
@@ -87,7 +87,7 @@ class Phase:
         return int(bounds.stop - bounds.start)
 
     def block(self, k: int) -> int:
-        """Which of the fixed blocks batch k is."""
+        """The number of the fixed block that batch k is."""
         return k if self.kind == "anchor" else int(self._blocks[k])
 
     @cached_property
@@ -124,7 +124,7 @@ def _part(k: int, count: int, total: int) -> slice:
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several ranks takes of a phase, step by step; by default everything.
+    """The part of a phase that one of several ranks takes, step by step; by default everything.
 
     Of an anchor, and of the mini-batches that L is estimated from, a rank takes whole batches: all ranks together take
     one each in a step. A mini-batch of the inner loop is cut in slices.
@@ -181,7 +181,7 @@ class Share:
         return sum(phase.size(position + i) for i in range(self.width(phase, position)))
 
     def seed(self, phase: Phase, position: int) -> int:
-        """For the closure's randomness: that of the batch, on ranks that share a batch different ones."""
+        """The seed of the closure's randomness: that of the batch, and another on each rank that has a part of it."""
         seed = phase.seeds[self._batch(phase, position)]
         return (seed + self.rank * 0x9E3779B97F4A7C15) % 2**62 if phase.kind == "inner" and self.rank else seed
 

@@ -83,7 +83,7 @@ class AnchorSum:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What an anchor of B of n samples tells about f at its point."""
+    """The statistics of f at a point, from an anchor of B of n samples."""
 
     n: int
     B: int

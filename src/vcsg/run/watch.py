@@ -36,7 +36,7 @@ class Watch:
     largest_anchor: int = 0
 
     def fault(self, anchor: Anchor, sign: int = 1) -> str | None:
-        """What is wrong with the point of this anchor, or None. An anchor too small to tell is not judged.
+        """Say what is wrong with the point of this anchor, or None. An anchor too small to tell is not judged.
 
         `sign` is −1 where f is maximised, and 0 where some parameters go up and some down, and the loss tells nothing.
         """
@@ -51,7 +51,7 @@ class Watch:
         return self.loss_fault(sign * anchor.loss, LOSS_GROWTH, LOSS_ERRORS * anchor.loss_error)
 
     def loss_fault(self, loss: float, growth: float = STEP_LOSS_GROWTH, margin: float = 0.0) -> str | None:
-        """What is wrong with this loss, or None."""
+        """Say what is wrong with this loss, or None."""
         if math.isnan(self.first_loss):
             self.first_loss = self.lowest_loss = loss
         if self.first_loss and loss > self.lowest_loss + growth * abs(self.first_loss) + margin:
