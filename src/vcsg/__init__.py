@@ -96,7 +96,7 @@ _HOMES = {
     "vcsg.run.record": ("Record", "stationary"),
     "vcsg.training": ("Result", "fit"),
 }
-"""Where the names live; every other one is a preset."""
+"""The homes of names; every other name is a preset."""
 
 
 def __getattr__(name: str) -> Any:

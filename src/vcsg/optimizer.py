@@ -413,7 +413,7 @@ class FiniteSumOptimizer(Optimizer):
             self._executor.check_table()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes for pickle and deepcopy: all but hooks, as torch has it, and a scheduler's wrapper of `step`."""
+        """The attributes to pickle and to copy: all but hooks, as torch has it, and a scheduler's wrapper of `step`."""
         return {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

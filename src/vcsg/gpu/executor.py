@@ -43,7 +43,7 @@ class Form(NamedTuple):
 
     size: int
     test: str
-    """By name; "" where the weights are constant."""
+    """The name of the test; "" where the weights are constant."""
     anchor: bool
     """Whether ∇f_I(y) is needed."""
     mean: bool
@@ -429,7 +429,7 @@ def _stacked(batches: list[Any]) -> Any:
 
 
 class Tables:
-    """Where the numbers of the parameters lie, cut into blocks, and the weights and step sizes in use.
+    """The places of the parameters' numbers in memory, cut into blocks, and the weights and step sizes in use.
 
     Args:
         params: the parameters.

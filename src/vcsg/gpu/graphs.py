@@ -112,7 +112,7 @@ class Replays:
     def run(
         self, phase: Phase, first: int, count: int, choose: Callable[[int], tuple[Graph, int]]
     ) -> list[list[float]]:
-        """Take `count` steps of a phase, from `first` on; returns what each measured. Step k begins the graph `choose(k)`.
+        """Take `count` steps of a phase, from `first` on; returns what each measured. Step k begins `choose(k)`.
 
         That returns how many steps the graph has, too. Where one cannot be captured those before it are done, and the
         next call says why.

@@ -17,7 +17,7 @@ NOW, ANCHOR, MEAN, POINT, MOVED_POINT, MOVED_MEAN = (tl.constexpr(k) for k in ra
 
 @triton.jit
 def _spot(table, row, tensors, i, at, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
-    """Where the entries `at` of tensor i of a row lie."""
+    """The addresses of the entries `at` of tensor i of a row."""
     base = tl.load(table + row * tensors + i).to(tl.pointer_type(DTYPE))
     if ALIGNED:
         base = tl.multiple_of(base, 16)

@@ -91,7 +91,7 @@ class ClosureExecutor:
         return loss
 
     def close_anchor(self) -> None:
-        """Where all chunks of an anchor are in, tell the course what they are together, on all ranks."""
+        """Tell the course what all chunks of an anchor are together, on all ranks, once they are in."""
         if self.course.anchor_complete:
             state = self.course.state
             total, g_norm2 = self.ranks.merge(state.anchor_sum, self.point.vector("mean"), state.phase.total)

@@ -565,7 +565,7 @@ class Course:
             self.offer_output()
 
     def _judge_losses(self, losses: Sequence[float]) -> str | None:
-        """Where no anchor will judge the epoch, the mean loss of its steps does, at its middle and end.
+        """Judge an epoch that no anchor will judge by the mean loss of its steps, at its middle and end.
 
         Fewer than eight steps are not judged; they are kept for the next time.
         """

@@ -43,7 +43,7 @@ class Point:
         """Belong to this optimizer. The reference is weak: a cycle would keep its tensors until a collection."""
         self._owner = weakref.ref(optimizer)
         self.params: list[Tensor] = []
-        """Those that require a gradient, as of the last `refresh`."""
+        """The parameters that require a gradient, as of the last `refresh`."""
         self.randomness = Randomness()
         self._vectors: dict[str, list[Tensor]] = {}
         self.refresh()
@@ -79,7 +79,7 @@ class Point:
 
     @property
     def all_params(self) -> list[Tensor]:
-        """Those that require no gradient too."""
+        """All parameters, also those that require no gradient."""
         return [p for group in self.groups for p in group["params"]]
 
     def outline(self) -> list[Any]:
@@ -167,7 +167,7 @@ class Point:
         return loss, self.regularised(gradient)
 
     def regularised(self, gradient: list[Tensor]) -> list[Tensor]:
-        """Where a group has them: −∇ to maximise, and the exact gradient of (weight_decay/2)‖x‖²."""
+        """The gradient with the sign to maximise and the exact gradient of (weight_decay/2)‖x‖², of groups that ask."""
         if not any(group["maximize"] or group["weight_decay"] for group in self.groups):
             return gradient
         start = 0

@@ -307,7 +307,7 @@ class Ranks(OneRank):
         return "; ".join(failed) or "all ranks are there: the network failed, or the group's timeout is too short"
 
     def _in_time(self, work: Callable[[], Any]) -> Any:
-        """Return what `work` returns; None where the store is lost. A stopped process may keep a call to it for ever."""
+        """Return what `work` returns; None where the store is lost. A stopped process may hold a call for ever."""
         found: list[Any] = []
 
         def attempt() -> None:

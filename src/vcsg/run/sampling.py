@@ -65,12 +65,12 @@ class Phase:
     sizes: tuple[int, ...] = ()
     """The size of each batch, where they differ."""
     blocks: int = 0
-    """Where not 0: a batch is one of that many fixed blocks of all n samples, in turn in an anchor, else at random."""
+    """The number of fixed blocks of all n samples, if a batch is one of them, in turn in an anchor, else at random."""
     cut: int = 0
-    """Where not 0: several ranks do not take batches before and after this one in the same step."""
+    """The batch, if not 0, that several ranks do not take in one step with those before it."""
 
     def bounds(self, k: int) -> slice:
-        """Where batch k lies in `indices`."""
+        """The place of batch k in `indices`."""
         if self.blocks:
             return _part(self.block(k), self.blocks, self.n)
         if self.sizes:
@@ -142,7 +142,7 @@ class Share:
         return min(self.ranks, (phase.cut if position < phase.cut else phase.count) - position)
 
     def part(self, phase: Phase, position: int) -> tuple[slice, float]:
-        """Where this rank's samples lie in `phase.indices`, and their weight in the mean over the batch.
+        """The place of this rank's samples in `phase.indices`, and their weight in the mean over the batch.
 
         A rank for which nothing is left takes the first few samples with weight 0.
         """

@@ -15,7 +15,7 @@ from vcsg.run.watch import Watch
 
 @dataclass
 class CourseState:
-    """Where a run is: plain numbers and strings, so that a checkpoint of it is plain too."""
+    """The place of a run in its method: plain numbers and strings, so that a checkpoint of it is plain too."""
 
     phase: Phase
     unit: float = 1.0

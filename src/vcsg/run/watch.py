@@ -14,7 +14,7 @@ LOSS_GROWTH = 1.0
 LOSS_ERRORS = 4.0
 """The standard errors of an anchor's loss that are allowed for on top."""
 STEP_LOSS_GROWTH = 1000.0
-"""In place of both where the losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
+"""The same where losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
 
 
 class Diverged(RuntimeError):
