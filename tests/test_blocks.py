@@ -418,7 +418,7 @@ def test_one_step_by_kernels(test: str, dtype: torch.dtype, moves: bool, seed: i
     expected = [a.double() - eta * d for a, eta, d in zip(x, etas, v, strict=True)]
     before = [t.clone() for t in x]
     kept = [t.clone() for t in (*y, *m)]
-    tables = Tables(x, fill)
+    tables = Tables(x, [0.0] * len(x), fill)
     tables.choose(rule, etas)
     tables.launch().descend([now, anchor, mean, x, y, m], test, moves)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
@@ -437,7 +437,7 @@ def test_a_tie_fails_the_norm_test() -> None:
     now, mean, x = vectors(3, torch.float32)
     rule = weights.Tested("norm", Weights(1, 0, 0), Weights(0, 0, 0))
     before = [t.clone() for t in x]
-    tables = Tables(x, fill)
+    tables = Tables(x, [0.0] * len(x), fill)
     tables.choose(rule, [1.0] * len(SHAPES))
     tables.launch().descend([now, [g.clone() for g in now], mean, x, [], []], "norm", False)
     assert all(torch.equal(a, b) for a, b in zip(x, before, strict=True))
@@ -449,7 +449,7 @@ def test_sgd_and_what_is_not_aligned() -> None:
     shifted = torch.zeros(2050, device=DEVICE)[1:]
     now[4] = shifted.copy_(now[4])
     expected = [a - 0.5 * g for a, g in zip(x, now, strict=True)]
-    tables = Tables(x, fill)
+    tables = Tables(x, [0.0] * len(x), fill)
     tables.choose(Constant(Weights(1, 0, 0)), [0.5] * len(SHAPES))
     tables.launch().descend([now, [], [], x, [], []], "", False)
     for found, wanted in zip(x, expected, strict=True):
@@ -463,9 +463,28 @@ def test_a_chunk_goes_into_the_mean_by_a_kernel(dtype: torch.dtype) -> None:
     share = torch.tensor(0.3, dtype=dtype, device=DEVICE)
     distance = sum(float((g.double() - m.double()).square().sum()) for g, m in zip(gradient, mean, strict=True))
     expected = [m.double() + float(share) * (g.double() - m.double()) for g, m in zip(gradient, mean, strict=True)]
-    tables = Tables(mean, fill)
+    tables = Tables(mean, [0.0] * len(mean), fill)
     found = tables.launch().absorb(gradient, mean, share)
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
     assert float(found) == pytest.approx(distance, rel=tolerance)
     for m, wanted in zip(mean, expected, strict=True):
         torch.testing.assert_close(m.double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@triton
+@pytest.mark.parametrize("averaged", [False, True], ids=["last", "average"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_step_along_any_direction_by_a_kernel(dtype: torch.dtype, averaged: bool) -> None:
+    """With a step size and a decay of its own for every tensor, and the average of the points."""
+    d, x, mean = vectors(3, dtype)
+    weight = torch.tensor(0.3, dtype=dtype, device=DEVICE)
+    etas, decays = ([0.1 * (k + c) for k in range(len(SHAPES))] for c in (1, 2))
+    moved = [(1 - eta * w) * p.double() - eta * g.double() for p, g, eta, w in zip(x, d, etas, decays, strict=True)]
+    expected = [m.double() + float(weight) * (p - m.double()) for m, p in zip(mean, moved, strict=True)]
+    before = [m.double() for m in mean]
+    tables = Tables(x, decays, fill)
+    tables.choose(Constant(Weights(1, 0, 0)), etas)
+    tables.launch().finish(d, x, mean if averaged else [], weight)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for found, wanted in zip((*x, *mean), (*moved, *(expected if averaged else before)), strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)

@@ -56,6 +56,13 @@ class Form(NamedTuple):
     """The weights, where the step is made of torch's own operations, for its rule or its average; else None."""
 
 
+class _Directed(NamedTuple):
+    """A direction v, and the gradient that it adds to what it remembers, of the parameters with a second moment."""
+
+    v: list[Tensor]
+    added: list[Tensor]
+
+
 class Objective(nn.Module):
     """The mean loss of a batch as a module, of which the model is a part."""
 
@@ -187,7 +194,9 @@ class GraphExecutor:
         now += [tuple(group[name] for name in GROUP_OPTIONS) for group in self._point.groups]
         if now != self._held:
             self._replays.clear()
-            self._held, self._tables = now, Tables(self._point.params, self._replays.set)
+            groups = self._point.groups
+            decays = [g["decoupled_weight_decay"] for g in groups for p in g["params"] if p.requires_grad]
+            self._held, self._tables = now, Tables(self._point.params, decays, self._replays.set)
 
     # --- inner steps
 
@@ -253,7 +262,7 @@ class GraphExecutor:
         """The work of some steps of that form."""
         tables, point = self._tables, self._point
         assert tables is not None
-        launches = [tables.launch() for _ in range(0 if this.ruled else count)]
+        launches = [tables.launch() for _ in range(count)]
         read, written = this.read or "", this.write or ""
         mean = point.vector(f"mean{read}") if this.mean else []
         moved_mean = point.vector(f"mean{written}") if this.mean else []
@@ -273,9 +282,8 @@ class GraphExecutor:
                 losses.append(loss)
                 others.append(beside)
                 if this.ruled is not None:
-                    combine(this.ruled, now, anchor, mean)
-                    moved = (moved_point, moved_mean) if this.write else ([], [])
-                    self._descend(now, mean, moved, tables.numbers[k])
+                    directed = self._direction(this, now, anchor, mean)
+                    self._ruled_step(this, launches[k], directed, (moved_point, moved_mean), tables.numbers[k])
                 else:
                     rows = [now, anchor, mean, point.params, moved_point, moved_mean]
                     launches[k].descend(rows, this.test, moves=this.write > 0)
@@ -283,35 +291,33 @@ class GraphExecutor:
 
         return body
 
-    def _descend(
-        self, v: list[Tensor], mean: list[Tensor], moved: tuple[list[Tensor], list[Tensor]], numbers: Tensor
+    def _direction(self, this: Form, now: list[Tensor], anchor: list[Tensor], mean: list[Tensor]) -> _Directed:
+        """v by torch's operations, and the gradient that it adds to what it remembers, where that is asked for."""
+        assert this.ruled is not None
+        point, weights = self._point, this.ruled.weights
+        if this.write and this.read == this.write and not this.anchor and weights.now + weights.mean == 1:
+            added = [now[k] for k in point.adaptive]
+            torch._foreach_lerp_(mean, now, weights.now)
+            return _Directed(mean, added)
+        combine(this.ruled, now, anchor, mean)
+        [numbers] = self._course.step_numbers()
+        return _Directed(now, point.added(now, mean, numbers))
+
+    def _ruled_step(
+        self, this: Form, launch: Launch, directed: _Directed, moved: tuple[list[Tensor], list[Tensor]], numbers: Tensor
     ) -> None:
-        """x ← x − η·P(v) by torch's operations, as `Point.descend`; y and m move, and x enters the average."""
-        point, tables = self._point, self._tables
-        assert tables is not None
-        [known] = self._course.step_numbers()
-        added = point.added(v, mean, known)
-        for target, source in zip(moved, (point.params, v), strict=True):
-            if target:
-                torch._foreach_copy_(target, source)
+        """x ← x − η·P(v), as `Point.descend`; y and m move, and x enters the average."""
+        point, (v, added) = self._point, directed
+        if this.write:
+            for target, source in zip(moved, (point.params, v), strict=True):
+                if target and target is not source:
+                    torch._foreach_copy_(target, source)
         direction = v
         if not isinstance(point.rule, Plain):
             correct = Correction(numbers[0], numbers[1])
             direction = precondition(point.rule, v, added, point.second_moments(), correct)
-        start = 0
-        for group in point.groups:
-            params = [p for p in group["params"] if p.requires_grad]
-            if params:
-                eta, part = tables.eta[start], direction[start : start + len(params)]
-                if group["decoupled_weight_decay"]:
-                    torch._foreach_mul_(params, 1 - eta * group["decoupled_weight_decay"])
-                torch._foreach_sub_(params, torch._foreach_mul(part, eta))
-            start += len(params)
-        if self._course.options.output == "average":
-            average = point.vector("output")
-            change = torch._foreach_sub(point.params, average)
-            torch._foreach_mul_(change, numbers[2])
-            torch._foreach_add_(average, change)
+        average = point.vector("output") if self._course.options.output == "average" else []
+        launch.finish(direction, point.params, average, numbers[2])
 
     def _gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
         """The loss and the gradient where the parameters are."""
@@ -433,10 +439,11 @@ class Tables:
 
     Args:
         params: the parameters.
+        decays: the decoupled weight decay of each.
         fill: (tensor, values on the host) → fills the tensor before a kernel reads it.
     """
 
-    def __init__(self, params: list[Tensor], fill: Callable[[Tensor, Tensor], None]) -> None:
+    def __init__(self, params: list[Tensor], decays: list[float], fill: Callable[[Tensor, Tensor], None]) -> None:
         device, self.dtype, self.fill = params[0].device, params[0].dtype, fill
         numbers = [p.numel() for p in params]
         cuts = [(i, start) for i, count in enumerate(numbers) for start in range(0, count, BLOCK)]
@@ -446,6 +453,7 @@ class Tables:
         self.start = torch.tensor([start for _, start in cuts], dtype=torch.int64, device=device)
         self.weights = torch.zeros(6, dtype=self.dtype, device=device)
         self.eta = torch.zeros(len(params), dtype=self.dtype, device=device)
+        self.decay = torch.tensor(decays, dtype=self.dtype, device=device)
         self.shares = torch.zeros(FEW_STEPS, dtype=self.dtype, device=device)
         self.numbers = torch.zeros(STEPS, 3, dtype=self.dtype, device=device)
         self.bytes = sum(numbers) * self.dtype.itemsize
@@ -487,6 +495,17 @@ class Launch:
             TEST=tests[test], HAS_ANCHOR=bool(rows[1]), HAS_MEAN=bool(rows[2]), MOVES=moves, PARTS=tables.parts,
             **options,
         )  # fmt: skip
+
+    def finish(self, direction: list[Tensor], params: list[Tensor], average: list[Tensor], weight: Tensor) -> None:
+        """x ← x − ηd, with the decay of each group; the average takes x in with that weight."""
+        from vcsg.gpu import triton_kernels as kernels
+
+        tables = self._tables
+        options = self._options([direction, [], [], params, average])
+        place = (self._table, tables.sizes, tables.owner, tables.start)
+        kernels.finish[(tables.blocks,)](
+            *place, tables.eta, tables.decay, weight, tables.tensors, AVERAGE=bool(average), **options
+        )
 
     def absorb(self, gradient: list[Tensor], mean: list[Tensor], share: Tensor) -> Tensor:
         """Take a gradient into the mean, of which it is that share; ‖g − m‖² before that."""

@@ -96,6 +96,27 @@ def descend(
 
 
 @triton.jit
+def finish(
+    table, sizes, owner, start, eta, decay, weight, tensors,
+    AVERAGE: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """x ← (1 − η·decay)·x − ηd for a direction d (row NOW); an average (row MOVED_POINT) takes x in with its weight."""
+    k = tl.program_id(0)
+    i = tl.load(owner + k)
+    at = tl.load(start + k) + tl.arange(0, BLOCK)
+    inside = at < tl.load(sizes + i)
+    here = _spot(table, POINT, tensors, i, at, DTYPE, ALIGNED)
+    direction = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+    step = tl.load(eta + i)
+    x = tl.load(here, mask=inside) * (1 - step * tl.load(decay + i)) - step * direction
+    tl.store(here, x, mask=inside)
+    if AVERAGE:
+        held = _spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED)
+        mean = tl.load(held, mask=inside)
+        tl.store(held, mean + tl.load(weight) * (x - mean), mask=inside)
+
+
+@triton.jit
 def absorb(
     table, sizes, owner, start, sums, share, blocks, tensors,
     DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
