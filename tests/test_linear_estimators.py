@@ -246,6 +246,26 @@ def test_clone_and_pickle() -> None:
     assert clone(ours).fit(X, y).coef_.tolist() == ours.coef_.tolist()
 
 
+@pytest.mark.parametrize(("n", "d"), [(100, 5), (3000, 200), (20_000, 20)])
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_warm_start_at_the_solution_takes_one_pass(n: int, d: int, penalty: str) -> None:
+    X, y = data(n=n, d=d)
+    ours = LinearClassifier(penalty=penalty, alpha=1e-2, tol=1e-5, warm_start=True, random_state=0).fit(X, y)
+    coef = ours.coef_.copy()
+    ours.fit(X, y)
+    assert ours.n_iter_ == len(ours.history_) == 1
+    assert ours.solver_ == "none: solved at the start"
+    np.testing.assert_array_equal(ours.coef_, coef)
+
+
+def test_warm_start_near_the_solution_takes_few_passes() -> None:
+    X, y = data(n=20_000, d=20)
+    ours = LinearClassifier(alpha=1e-3, tol=1e-6, warm_start=True, random_state=0).fit(X, y)
+    cold = LinearClassifier(alpha=1.01e-3, tol=1e-6, random_state=0).fit(X, y).n_iter_
+    assert ours.set_params(alpha=1.01e-3).fit(X, y).n_iter_ < cold
+    assert ours.history_[-1].gradient_norm <= 1e-6
+
+
 def test_warm_start_begins_where_it_was() -> None:
     X, y = data(n=20_000, d=20)
     ours = LinearClassifier(alpha=1e-3, tol=1e-6, warm_start=True, random_state=0).fit(X, y)

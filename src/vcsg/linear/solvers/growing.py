@@ -207,7 +207,8 @@ def solve(
     norms = pilot.norms()
     run.smoothness, run.largest = smoothness(pilot, norms)
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
-    plan = None if run.slow else run.grow(pilot, norms)
+    # A warm start may be nearer to the solution than a part of the rows can tell.
+    plan = None if run.slow or start.any() else run.grow(pilot, norms)
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem
