@@ -24,11 +24,14 @@ from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import SOLVERS
 from vcsg.linear.solvers.family import run
-from vcsg.method import GrowingAnchor, Method, make
+from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
 
 PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
+
+MERGED = 512
+"""The largest number of rows among which equal ones are merged, where the solver does not find the exact minimum."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -84,6 +87,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
         schedule = _default_schedule(method)
+        if problem.n <= MERGED and not (schedule and problem.smooth and problem.penalty.l2):
+            problem = _merged(problem, method)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 if schedule:
@@ -454,6 +459,13 @@ def _default_schedule(method: Method) -> GrowingAnchor | None:
         return None
     default = growing_svrg(schedule.first_B, schedule.growth, schedule.b)
     return schedule if method == default else None
+
+
+def _merged(problem: Problem, method: Method) -> Problem:
+    """The problem with equal rows merged; as it is where the blocks of a method with a table would not fit any more."""
+    merged = problem.merged()
+    b = method.schedule(Facts(1, problem.n, math.nan, math.nan)).b if method.table else 1
+    return merged if merged.n % b == 0 else problem
 
 
 def _seed(random_state: Any) -> int:

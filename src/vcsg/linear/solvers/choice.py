@@ -72,7 +72,7 @@ class Shape(NamedTuple):
 def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     """The shape of a problem."""
     entries = int(problem.rows.nnz) if problem.sparse else problem.n * problem.d
-    smooth = problem.loss.convex and not problem.penalty.l1 and not problem.penalty.rational
+    smooth = problem.smooth
     dual = smooth and problem.sparse and problem.loss.code == LOGISTIC and problem.penalty.l2 > 0 and not start.any()
     square = float(problem.rows.data @ problem.rows.data) / problem.n if dual else 1.0
     return Shape(problem.n, problem.d, entries, problem.outputs, smooth, dual, square, problem.penalty.l2, tol)
