@@ -1,4 +1,4 @@
-"""Linear models: the time of a `fit` to a given ‖∇f‖², beside scikit-learn, cyanure and scipy.
+"""Linear models: the time of a `fit` to a given ‖∇f‖², beside scikit-learn, cyanure, glum and scipy.
 
     VCSG_DATA=… python benchmarks/linear.py [--sets a9a,normal-1e5] [--json linear.json] [--plot docs/img]
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import lzma
 import math
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 from scipy.special import expit
+from sklearn import datasets
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
@@ -79,6 +81,43 @@ def thin(n: int, d: int, each: int = 50) -> tuple[Any, Any]:
     return rows, labels(rng, rows @ (3 * rng.standard_normal(d)))
 
 
+def dense(n: int, d: int, seed: int, kind: str = "") -> tuple[Any, Any]:
+    """Dense rows of a shape on which solvers differ."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n, d))
+    w = 2 * rng.standard_normal(d) / math.sqrt(d)
+    offset = 0.0
+    if kind == "badly scaled":
+        scales = 10 ** rng.uniform(-2, 2, d)
+        rows, w = rows * scales, w / scales
+    elif kind == "separable":
+        return rows, np.where(rows @ w > 0, 1, -1)
+    elif kind == "imbalanced":
+        offset = -5.0
+    elif kind == "heavy-tailed":  # rows of norms up to a thousand times the usual one
+        rows *= np.minimum(1e3, rng.pareto(1.0, n) + 1)[:, None]
+    return rows, labels(rng, rows @ w + offset)
+
+
+def ones(n: int, d: int, each: int, seed: int) -> tuple[Any, Any]:
+    """Sparse rows with a 1 in one column of each of `each` groups: categories, one-hot."""
+    rng = np.random.default_rng(seed)
+    edges = np.linspace(0, d, each + 1).astype(int)
+    columns = np.stack(
+        [low + ((high - low) * rng.random(n) ** 2).astype(np.int32) for low, high in itertools.pairwise(edges)], axis=1
+    )
+    starts = np.arange(0, n * each + 1, each, dtype=np.int32)
+    rows = sparse.csr_matrix((np.ones(n * each), columns.ravel().astype(np.int32), starts), shape=(n, d))
+    return rows, labels(rng, rows @ rng.standard_normal(d))
+
+
+def scikit_learns(name: str) -> tuple[Any, Any]:
+    """A set that comes with scikit-learn, as it is; two classes."""
+    rows, target = getattr(datasets, f"load_{name}")(return_X_y=True)
+    rows = np.ascontiguousarray(rows, np.float64)
+    return rows, np.where(target % 2 == 1, 1, -1)
+
+
 def labels(rng: Any, margins: Any) -> Any:
     return np.where(rng.random(len(margins)) < expit(margins), 1, -1)
 
@@ -95,6 +134,27 @@ SETS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "correlated 2e5": lambda: normal(2 * 10**5, 100, 0.9),
     "sparse d=1e4": lambda: thin(3 * 10**4, 10**4),
 }
+SHAPES: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "correlated 5e4": lambda: normal(5 * 10**4, 100, 0.9),
+    "badly scaled": lambda: dense(5 * 10**4, 60, 1, "badly scaled"),
+    "mid 1e5": lambda: dense(10**5, 300, 2),
+    "tall 1e6": lambda: dense(10**6, 10, 3),
+    "one-hot 3e5": lambda: ones(3 * 10**5, 434, 14, 4),
+    "separable": lambda: dense(2 * 10**4, 100, 5, "separable"),
+    "digits": lambda: scikit_learns("digits"),
+    "imbalanced": lambda: dense(2 * 10**5, 30, 6, "imbalanced"),
+    "text-like": lambda: thin(2 * 10**4, 2000, 40),
+    "ad-like": lambda: ones(5 * 10**4, 300, 12, 7),
+    "one-hot 8e3": lambda: ones(8 * 10**3, 112, 21, 8),
+    "dense d=1000": lambda: dense(2 * 10**4, 1000, 9),
+    "sparse wide": lambda: thin(5 * 10**3, 5 * 10**4, 100),
+    "n < d": lambda: dense(500, 5000, 10),
+    "2000 x 200": lambda: dense(2000, 200, 11),
+    "570 x 30 raw": lambda: scikit_learns("breast_cancer"),
+    "50 x 3": lambda: dense(50, 3, 12),
+    "heavy-tailed": lambda: dense(2 * 10**4, 50, 13, "heavy-tailed"),
+}
+"""Shapes on which other solvers are at their best, or ours may be at its worst."""
 HELD_OUT = ("mnist 0-4/5-9", "correlated 2e5", "sparse d=1e4")
 """Sets that nothing was tuned on."""
 
@@ -134,10 +194,10 @@ def ours(task: Task, tol: float) -> Any:
     return model.fit(task.X, task.y).coef_
 
 
-def scikit(solver: str) -> Solver:
+def scikit(solver: str, dual: bool = False) -> Solver:
     def fit(task: Task, tol: float) -> Any:
         C = 1 / (len(task.y) * task.lam)
-        model = LogisticRegression(C=C, solver=solver, tol=tol, fit_intercept=False, max_iter=20_000)
+        model = LogisticRegression(C=C, solver=solver, dual=dual, tol=tol, fit_intercept=False, max_iter=20_000)
         return model.fit(task.X, task.y).coef_
 
     return fit
@@ -151,6 +211,15 @@ def cyanure(task: Task, tol: float) -> Any:
         verbose=False, n_threads=1,
     )  # fmt: skip
     return model.fit(task.X, task.y).coef_
+
+
+def glum(task: Task, tol: float) -> Any:
+    from glum import GeneralizedLinearRegressor
+
+    model = GeneralizedLinearRegressor(
+        family="binomial", alpha=task.lam, l1_ratio=0, fit_intercept=False, gradient_tol=tol, max_iter=1000
+    )
+    return model.fit(task.X, (task.y > 0).astype(float)).coef_
 
 
 class Reached(Exception):
@@ -181,7 +250,9 @@ PEERS: dict[str, Solver] = {
     "sag": scikit("sag"),
     "saga": scikit("saga"),
     "liblinear": scikit("liblinear"),
+    "liblinear dual": scikit("liblinear", dual=True),
     "cyanure": cyanure,
+    "glum": glum,
     "scipy L-BFGS": lbfgs,
 }
 
@@ -189,7 +260,9 @@ PEERS: dict[str, Solver] = {
 def hopeless(solver: str, task: Task) -> bool:
     """What would take the benchmark's night: a Hessian of d = 1e5, and sag, saga and liblinear on a million rows."""
     n, d = task.X.shape
-    return (solver == "newton-cholesky" and d > 5000) or (solver in ("sag", "saga", "liblinear") and n > 5e5)
+    if solver in ("newton-cholesky", "glum"):
+        return d > 5000
+    return solver in ("sag", "saga", "liblinear", "liblinear dual") and n > 5e5
 
 
 # --- measuring
@@ -346,9 +419,15 @@ def plot(task: Task, ways: dict[str, Way], folder: Path) -> None:
     plt.close(figure)
 
 
+def penalty_weight(text: str, n: int) -> float:
+    """λ from "1e-4", or from "c/n" with the number of rows."""
+    return float(text[:-2]) / n if text.endswith("/n") else float(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sets", default=",".join(SETS), help="which sets, by comma")
+    parser.add_argument("--sets", default=",".join(SETS), help='which sets, by comma; "shapes" for all of SHAPES')
+    parser.add_argument("--lambdas", default="1e-4,1/n", help="weights of the penalty, by comma; c/n for c over n")
     parser.add_argument("--peers", default=",".join(PEERS), help="which peers, by comma")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds beyond which a peer is not pressed further")
@@ -367,9 +446,10 @@ def measure(options: argparse.Namespace) -> None:
     print(f"compiling took {precompile():.1f} s (kept on disk; not in the times below)")
     print(f"{'set':<15} {'λ':>8} {'‖∇f‖² ≤':>8} {'ours':>12} {'best peer':>13}")
     figures = []
-    for name in options.sets.split(","):
-        X, y = SETS[name]()
-        for lam in (1e-4, 1 / len(y)):
+    names = list(SHAPES) if options.sets == "shapes" else options.sets.split(",")
+    for name in names:
+        X, y = (SETS | SHAPES)[name]()
+        for lam in (penalty_weight(text, len(y)) for text in options.lambdas.split(",")):
             task = Task(name, X, y, lam)
             for target in TARGETS:  # what this kind of data still has to compile or to load
                 timed(ours, task, math.sqrt(target))
@@ -381,8 +461,8 @@ def measure(options: argparse.Namespace) -> None:
                 plot(task, ways, options.plot)
     if not options.skip_penalty:
         print("\nNon-convex penalty λΣw²/(1 + w²)")
-        for name in options.sets.split(","):
-            X, y = SETS[name]()
+        for name in names:
+            X, y = (SETS | SHAPES)[name]()
             compare_rational(Task(name, X, y, 1e-4, rational=True), options.limit)
     if not options.skip_bandwidth:
         bandwidth()

@@ -27,8 +27,11 @@ ORDER: dict[str, list[str]] = {
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
     ],
-    "linear.kernels": ["compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order"],
-    "linear.solvers": ["newton", "lbfgs", "growing", "family"],
+    "linear.kernels": [
+        "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
+        "dual_steps",
+    ],
+    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "choice", "automatic", "family"],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",

@@ -20,8 +20,7 @@ from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import variance
 from vcsg.linear.solvers import family, lbfgs
-from vcsg.linear.solvers.growing import solve
-from vcsg.method import GrowingAnchor
+from vcsg.linear.solvers.automatic import solve
 from vcsg.method.weights import Weights
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -232,7 +231,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
 def test_two_epochs_on_the_pilot_where_it_has_rows_enough_for_the_hessian(d: int, anchors: list[int]) -> None:
     """32 rows for each unknown where that Hessian takes no longer than two passes, else 1024 or n/8 of 6000."""
     problem = make_problem("logistic", n=6000, d=d, bias=1.0, penalty=Penalty(l2=0.01))
-    found = solve(problem, np.zeros(problem.shape), GrowingAnchor(), tol=1e-7, passes=100, seed=0)
+    found = solve(problem, np.zeros(problem.shape), tol=1e-7, solver="growing-svrg")
     assert found.converged
     assert [entry.rows for entry in found.history if entry.stage == "growing"] == anchors
 
@@ -310,7 +309,7 @@ def test_factors_are_those_of_the_hessian(name: str, form: str, bias: float) -> 
 def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -> None:
     problem = make_problem(name, n=300, d=6, bias=1.0, penalty=Penalty(l2=0.05), weighted=True)
     start, passes = np.ones(problem.shape), []
-    sample = problem.subset(np.arange(100)) if factored else None
+    sample = problem.subset(np.arange(100)) if factored else "diagonal"
     x, norm, _ = lbfgs.minimise(
         problem, sample, start, problem.anchor(start), 1e-9, 500, lambda seen: passes.append((seen.value, seen.norm))
     )
@@ -361,5 +360,5 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
 def test_lbfgs_keeps_to_its_budget() -> None:
     problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
     start, passes = np.ones(problem.shape), []
-    lbfgs.minimise(problem, None, start, problem.anchor(start), 0.0, 3, passes.append)
+    lbfgs.minimise(problem, "identity", start, problem.anchor(start), 0.0, 3, passes.append)
     assert len(passes) == 3

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from linear_data import make_problem
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -21,10 +22,15 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 
 import vcsg
-from vcsg.linear import LinearClassifier, LinearRegressor, estimators
+from vcsg.linear import LinearClassifier, LinearRegressor, Penalty, estimators
+from vcsg.linear.inputs import PENALTIES
 from vcsg.method import Constant, GrowingAnchor, Weights
 
 
@@ -32,6 +38,37 @@ from vcsg.method import Constant, GrowingAnchor, Weights
 @parametrize_with_checks([LinearClassifier(), LinearRegressor()])
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+WEIGHTED: list[tuple[Any, dict[str, Any]]] = [
+    *((kind, {"penalty": p}) for kind in (LinearClassifier, LinearRegressor) for p in PENALTIES),
+    *((LinearRegressor, {"loss": loss}) for loss in LinearRegressor.losses),
+    *((LinearClassifier, {"loss": loss}) for loss in LinearClassifier.losses),
+    *((LinearClassifier, {"method": name}) for name in vcsg.methods() if name != "snvrg"),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "options"), WEIGHTED, ids=str)
+def test_weights_are_repetitions(kind: Any, options: dict[str, Any]) -> None:
+    """scikit-learn's check of it, for every penalty, loss and method."""
+    model = kind(random_state=0, **options)
+    check_sample_weight_equivalence_on_dense_data(kind.__name__, model)
+    check_sample_weight_equivalence_on_sparse_data(kind.__name__, model)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "float32"])
+def test_merged_rows_have_the_same_objective(form: str) -> None:
+    problem = make_problem("multinomial", n=40, d=3, bias=1.0, penalty=Penalty(l2=0.1), form=form, weighted=True)
+    twice = problem.subset(np.repeat(np.arange(40), 2))
+    twice.weight[::7] = 0.0
+    twice.weight[:] *= len(twice.weight) / twice.weight.sum()
+    merged = twice.merged()
+    assert merged.n < 41
+    assert type(merged.rows) is type(twice.rows)
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    for ours, expected in zip(merged.objective(x), twice.objective(x), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-14)
 
 
 def data(n: int = 300, d: int = 6, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -244,6 +281,26 @@ def test_clone_and_pickle() -> None:
     again = pickle.loads(pickle.dumps(ours))
     assert (again.decision_function(X) == ours.decision_function(X)).all()
     assert clone(ours).fit(X, y).coef_.tolist() == ours.coef_.tolist()
+
+
+@pytest.mark.parametrize(("n", "d"), [(100, 5), (3000, 200), (20_000, 20)])
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_warm_start_at_the_solution_takes_one_pass(n: int, d: int, penalty: str) -> None:
+    X, y = data(n=n, d=d)
+    ours = LinearClassifier(penalty=penalty, alpha=1e-2, tol=1e-5, warm_start=True, random_state=0).fit(X, y)
+    coef = ours.coef_.copy()
+    ours.fit(X, y)
+    assert ours.n_iter_ == len(ours.history_) == 1
+    assert ours.solver_ == "none: solved at the start"
+    np.testing.assert_array_equal(ours.coef_, coef)
+
+
+def test_warm_start_near_the_solution_takes_few_passes() -> None:
+    X, y = data(n=20_000, d=20)
+    ours = LinearClassifier(alpha=1e-3, tol=1e-6, warm_start=True, random_state=0).fit(X, y)
+    cold = LinearClassifier(alpha=1.01e-3, tol=1e-6, random_state=0).fit(X, y).n_iter_
+    assert ours.set_params(alpha=1.01e-3).fit(X, y).n_iter_ < cold
+    assert ours.history_[-1].gradient_norm <= 1e-6
 
 
 def test_warm_start_begins_where_it_was() -> None:

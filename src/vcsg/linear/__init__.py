@@ -11,8 +11,8 @@ from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.precompile import precompile
 from vcsg.linear.problem import Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.family import run
-from vcsg.linear.solvers.growing import solve
 
 __all__ = [
     "LOSSES",

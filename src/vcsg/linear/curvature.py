@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
+from vcsg.linear.kernels import hessian as kernel
 from vcsg.linear.kernels.compiled import njit
-from vcsg.linear.kernels.lanes import keep_alive, load_some, pointer, store_some
-from vcsg.linear.kernels.losses import MULTINOMIAL, class_curvatures, second_derivative
+from vcsg.linear.kernels.lanes import pointer
 from vcsg.linear.kernels.rows import add_rows, located, margins
 from vcsg.linear.problem import Array, Problem
 
@@ -49,40 +49,26 @@ def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float)
 def row_curvatures(problem: Problem, x: Array) -> Array:
     """w_i φ''_i / n at x: a line for every row, a column for every output."""
     out = np.empty((problem.n, problem.outputs))
-    _row_curvatures(*problem.model, x, out)
+    kernel.row_curvatures(*problem.model, x, out)
     return out
 
 
-@njit
-def _row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
-    n, outputs, d = out.shape[0], out.shape[1], x.shape[1] - 1
-    counting, z = np.arange(n).astype(np.uint32), pointer(out)
-    margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
-    if code == MULTINOMIAL:
-        for i in range(n):
-            class_curvatures(z, i * outputs, outputs)
-    else:
-        for i in range(0, n, 8):
-            count = min(8, n - i)
-            store_some(
-                z, i, count, second_derivative(code, scale, load_some(z, i, count), load_some(pointer(y), i, count))
-            )
-    for i in range(n):
-        for k in range(outputs):
-            out[i, k] *= weight[i] / n
-    keep_alive(counting)
+SINGLE = (np.float32, 1e-10, (2e-6, 1e-3, 1.0))
+DOUBLE = (np.float64, 1e-15, (1e-14, 1e-10, 1e-6, 1e-3, 1.0))
+"""The type in which a Hessian is summed, and how much its diagonal is enlarged: by a share of the largest entry, and by
+the first share of each entry that leaves it definite."""
 
 
-def hessian_factors(problem: Problem, x: Array) -> Array:
+def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
     """The lower Cholesky factor of the Hessian at x, one for the diagonal block of each output.
 
-    The Hessian is that of a sample of rows, so single precision is enough unless it overflows.
+    Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
     """
     dense = problem.rows.toarray() if problem.sparse else problem.rows
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     for k, hessian in enumerate(factors):
-        for dtype in (np.float32, np.float64):
-            if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, hessian):
+        for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
+            if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, floor, shares, hessian):
                 break
     return factors
 
@@ -90,28 +76,17 @@ def hessian_factors(problem: Problem, x: Array) -> Array:
 def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:
     """Σ weight_ik·a_i a_iᵀ, the intercept's feature included where there is one."""
     scaled = np.empty((len(dense), dense.shape[1] + (bias != 0)), dtype)
-    scale_rows(dense, weight, k, bias, scaled)
+    kernel.scale_rows(dense, weight, k, bias, scaled)
     with np.errstate(over="ignore", invalid="ignore"):
         return scaled.T @ scaled
 
 
 @njit
-def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> None:
-    d = dense.shape[1]
-    for i in range(dense.shape[0]):
-        row, out, root = dense[i], scaled[i], math.sqrt(weight[i, k])
-        for j in range(d):
-            out[j] = row[j] * root
-        if scaled.shape[1] > d:
-            out[d] = bias * root
-
-
-@njit
-def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> float:
+def _complete(gram: Any, curvature: float, floor: float, relative: float, hessian: Any) -> float:
     """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
 
-    What no row and no penalty bends gets a curvature that is small against the rest. Returns the trace, which bounds
-    all entries.
+    The diagonal gets `floor` of its largest entry and `relative` of each, so that a direction in which neither rows nor
+    penalty are curved has some curvature. Returns the trace, which bounds all entries.
     """
     d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
     hessian[d] = 0.0
@@ -123,24 +98,24 @@ def _complete(gram: Any, curvature: float, relative: float, hessian: Any) -> flo
             hessian[j, j] += curvature
         largest = max(largest, hessian[j, j])
     for j in range(d + 1):
-        hessian[j, j] = (hessian[j, j] + 1e-10 * largest) * (1.0 + relative)
+        hessian[j, j] = (hessian[j, j] + floor * largest) * (1.0 + relative)
         trace += hessian[j, j]
     return trace
 
 
-def _factor(gram: Any, curvature: float, hessian: Array) -> bool:
+def _factor(gram: Any, curvature: float, floor: float, shares: tuple[float, ...], hessian: Array) -> bool:
     """hessian ← its lower factor, by Cholesky in place; where rounding has left it indefinite, with a larger diagonal.
 
     What is above the diagonal means nothing. Returns False where an entry has overflown.
     """
-    for relative in (2e-6, 1e-3, 1.0):
-        if not math.isfinite(_complete(gram, curvature, relative, hessian)):
+    for relative in shares:
+        if not math.isfinite(_complete(gram, curvature, floor, relative, hessian)):
             return False
         # LAPACK's upper is our lower, by columns for rows.
         _, failed = linalg.lapack.dpotrf(hessian.T, lower=0, clean=0, overwrite_a=1)
         if not failed:
             return True
-    _complete(gram, curvature, 1.0, hessian)
+    _complete(gram, curvature, floor, 1.0, hessian)
     hessian[:] = np.diag(np.diagonal(hessian) ** 0.5)
     return True
 

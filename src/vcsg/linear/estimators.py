@@ -21,13 +21,17 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from vcsg.linear import inputs
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Solution
+from vcsg.linear.solvers.automatic import solve
+from vcsg.linear.solvers.choice import SOLVERS
 from vcsg.linear.solvers.family import run
-from vcsg.linear.solvers.growing import solve
-from vcsg.method import GrowingAnchor, Method, make
+from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
 
 PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
+
+MERGED = 512
+"""The largest number of rows among which equal ones are merged, where the solver does not find the exact minimum."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -41,6 +45,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool
     tol: float
     max_iter: int
+    solver: str
     method: str | Method
     warm_start: bool
     random_state: Any
@@ -59,6 +64,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"loss = {self.loss!r}: choose one of {', '.join(map(repr, self.losses))}")
         inputs.number("tol", self.tol, 0, math.inf)
         inputs.whole("max_iter", self.max_iter, 1)
+        if self.solver not in ("auto", *SOLVERS):
+            raise ValueError(f"solver = {self.solver!r}: choose one of {', '.join(map(repr, ('auto', *SOLVERS)))}")
+        if self.solver != "auto" and self.method != "growing-svrg":
+            raise ValueError(f"solver = {self.solver!r} beside method = {self.method!r}: leave one of them as it is")
 
     def _validate(self, X: Any, y: Any, reset: bool) -> tuple[Any, npt.NDArray[Any]]:
         """X and y as arrays. NaN and infinity show in f at no cost: `_solve` looks for them when f is not finite."""
@@ -78,11 +87,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
         schedule = _default_schedule(method)
+        if problem.n <= MERGED and not (schedule and problem.smooth and problem.penalty.l2):
+            problem = _merged(problem, method)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 if schedule:
-                    return solve(problem, start, schedule, tol, passes, seed, report)
-                return run(problem, start, method, tol, passes, seed, report=report)
+                    return solve(problem, start, tol, passes, seed, self.solver, schedule, report)
+                solution = run(problem, start, method, tol, passes, seed, report=report)
+                solution.solver = method.name
+                return solution
         except FloatingPointError as error:
             inputs.explain_overflow(problem.rows, problem.y, error)
             raise
@@ -102,9 +115,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Set the attributes that describe the fit, and warn where ‖∇f‖ is still above tol."""
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
-        self.solver_ = self._method(tol).name
-        if any(epoch.stage == "l-bfgs" for epoch in self.history_):
-            self.solver_ += ", then l-bfgs"
+        self.solver_ = "; ".join(dict.fromkeys(solution.solver for solution in solutions))
         for solution in solutions:
             if warn and not solution.converged:
                 norm = solution.history[-1].gradient_norm
@@ -164,9 +175,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             class occurs; None weighs all classes alike.
         tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
-        method: How f is minimised. The default, "growing-svrg", starts with SVRG on a growing part of the rows and lets
-            L-BFGS or Newton's method finish where that is faster. The name of any other method of `vcsg.methods()`, or
-            a `vcsg.Method`, runs that method; "vcsg" and "scsg" take tol² as their target ε.
+        solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
+            of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
+            finish where that is faster. "auto" takes the one that is fastest for data of this shape.
+        method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
+            solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
         random_state: The seed of the order in which rows are taken: a number gives the same result every time.
         n_jobs: The number of threads that share each pass over all rows; −1 is one for every processor, None is one.
@@ -180,7 +193,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         n_features_in_: The number of features.
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
-        solver_: The method, and whether L-BFGS finished.
+        solver_: What ran: a solver, several in order, or the method.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -202,6 +215,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         class_weight: Any = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
+        solver: str = "auto",
         method: str | Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
@@ -216,6 +230,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.solver = solver
         self.method = method
         self.warm_start = warm_start
         self.random_state = random_state
@@ -335,9 +350,11 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         fit_intercept: Whether to fit an intercept c.
         tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
-        method: How f is minimised. The default, "growing-svrg", starts with SVRG on a growing part of the rows and lets
-            L-BFGS or Newton's method finish where that is faster. The name of any other method of `vcsg.methods()`, or
-            a `vcsg.Method`, runs that method; "vcsg" and "scsg" take tol² as their target ε.
+        solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
+            of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
+            finish where that is faster. "auto" takes the one that is fastest for data of this shape.
+        method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
+            solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
         random_state: The seed of the order in which rows are taken: a number gives the same result every time.
         n_jobs: The number of threads that share each pass over all rows; −1 is one for every processor, None is one.
@@ -350,7 +367,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         n_features_in_: The number of features.
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
-        solver_: The method, and whether L-BFGS finished.
+        solver_: What ran: a solver, several in order, or the method.
 
     Example:
         >>> import numpy as np
@@ -374,6 +391,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         fit_intercept: bool = True,
         tol: float = 1e-4,
         max_iter: int = 1000,
+        solver: str = "auto",
         method: str | Method = "growing-svrg",
         warm_start: bool = False,
         random_state: Any = None,
@@ -388,6 +406,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
+        self.solver = solver
         self.method = method
         self.warm_start = warm_start
         self.random_state = random_state
@@ -440,6 +459,13 @@ def _default_schedule(method: Method) -> GrowingAnchor | None:
         return None
     default = growing_svrg(schedule.first_B, schedule.growth, schedule.b)
     return schedule if method == default else None
+
+
+def _merged(problem: Problem, method: Method) -> Problem:
+    """The problem with equal rows merged; as it is where the blocks of a method with a table would not fit any more."""
+    merged = problem.merged()
+    b = method.schedule(Facts(1, problem.n, math.nan, math.nan)).b if method.table else 1
+    return merged if merged.n % b == 0 else problem
 
 
 def _seed(random_state: Any) -> int:

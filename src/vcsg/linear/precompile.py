@@ -9,9 +9,10 @@ from scipy import sparse
 
 from vcsg.linear import inputs
 from vcsg.linear.kernels.losses import LOSSES
-from vcsg.linear.problem import Problem
+from vcsg.linear.problem import Penalty, Problem
+from vcsg.linear.solvers.automatic import solve
+from vcsg.linear.solvers.choice import SOLVERS
 from vcsg.linear.solvers.family import run
-from vcsg.linear.solvers.growing import solve
 from vcsg.method import GrowingAnchor, make
 
 
@@ -22,9 +23,11 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
     dense = rng.standard_normal((64, 40)).astype(dtype)
     inputs.two_classes(np.array([0, 1]), np.empty(2))
     for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
-        problem = Problem(rows, np.sign(rng.standard_normal(64)), np.ones(64), LOSSES["logistic"])
+        y = np.sign(rng.standard_normal(64))
+        problem = Problem(rows, y, np.ones(64), LOSSES["logistic"], penalty=Penalty(l2=0.1))
         start = np.zeros(problem.shape)
-        solve(problem, start, GrowingAnchor(16), tol=0.0, passes=3, seed=0)
+        for solver in SOLVERS if problem.sparse else SOLVERS[:-1]:
+            solve(problem, start, tol=0.0, passes=3, solver=solver, schedule=GrowingAnchor(16))
         for name in ("svrg", "vcsg", "saga"):
             run(problem, start, make(name), tol=0.0, passes=3, seed=0)
     return time.perf_counter() - began

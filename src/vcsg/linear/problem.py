@@ -108,6 +108,11 @@ class Problem:
         return bool(sparse.issparse(self.rows))
 
     @cached_property
+    def smooth(self) -> bool:
+        """Whether f is convex and has a Hessian almost everywhere: no L1 penalty, no bounded loss or penalty."""
+        return self.loss.convex and not self.penalty.l1 and not self.penalty.rational
+
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """The shape of a point: a line per output; a column per feature, and a last one for the intercept."""
         return self.outputs, self.d + 1
@@ -158,6 +163,20 @@ class Problem:
     def L(self) -> float:
         """A smoothness constant that holds for every f_i: κ·max_i w_i(‖a_i‖² + bias²) plus the penalty's."""
         return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
+
+    def merged(self) -> Problem:
+        """The same f with every row once, in sorted order: equal rows of equal target become one of their joint weight.
+
+        Rows of weight 0 are left out. So weights and repeated rows give one and the same problem, whatever solves it.
+        """
+        dense = self.rows.toarray() if self.sparse else self.rows
+        used = self.weight > 0
+        table, place = np.unique(np.column_stack([dense, self.y])[used], axis=0, return_inverse=True)
+        rows, y = np.ascontiguousarray(table[:, :-1], dense.dtype), np.ascontiguousarray(table[:, -1], np.float64)
+        weight = np.zeros(len(y))
+        np.add.at(weight, place.reshape(-1), self.weight[used])
+        weight *= len(y) / self.n
+        return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
         """The same problem for some of its rows, copied; sparse rows become dense where that is faster."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from vcsg.linear.problem import Array
@@ -12,7 +14,7 @@ class HistoryEntry(NamedTuple):
     """One evaluation of f and ∇f: at an anchor, by L-BFGS or by Newton's method."""
 
     stage: str
-    """The name of the method, or the default solver's stage: "growing", "full", "l-bfgs" or "newton"."""
+    """The name of the method, or the stage of a solver: "start", "growing", "full", "l-bfgs", "newton", "dual"."""
     rows: int
     """The number of rows that were evaluated; with all n of them f and ∇f are exact."""
     objective: float
@@ -30,6 +32,35 @@ class HistoryEntry(NamedTuple):
 
 
 @dataclass
+class Journal:
+    """The history of a fit while it runs: what was evaluated, the passes used so far, and how many there may be."""
+
+    budget: float
+    """The largest number of passes over all rows."""
+    report: Callable[[HistoryEntry], None] = lambda _: None
+    """Called with every entry."""
+    passes: float = 0.0
+    history: list[HistoryEntry] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+
+    def note(self, stage: str, rows: int, value: float, norm: float) -> None:
+        """Add an entry to the history and report it."""
+        entry = HistoryEntry(stage, rows, value, norm, self.passes, time.perf_counter() - self.began)
+        self.history.append(entry)
+        self.report(entry)
+
+    @property
+    def left(self) -> float:
+        """The number of passes that may still be used."""
+        return self.budget - self.passes
+
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages so far, in the order in which they began."""
+        return list(dict.fromkeys(entry.stage for entry in self.history))
+
+
+@dataclass
 class Solution:
     """The point a solver found, and how it got there."""
 
@@ -38,3 +69,6 @@ class Solution:
     history: list[HistoryEntry]
     converged: bool
     message: str
+    """Why it ended."""
+    solver: str = ""
+    """The solvers that ran, in order."""

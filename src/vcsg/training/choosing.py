@@ -25,7 +25,7 @@ STEPS_PER_PASS = 64
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
-ADAPTIVE_RATE = 0.002
+ADAPTIVE_RATE = 0.003
 
 
 @dataclass(frozen=True)

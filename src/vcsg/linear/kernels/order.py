@@ -71,7 +71,7 @@ def sample(n: int, size: int, rng: Random) -> npt.NDArray[np.int64]:
 def _drawn(n: int, uniform: Any) -> Any:
     """Rows drawn from equal parts by the first half of the numbers, in an order given by the second half."""
     size = uniform.size // 2
-    rows = _permutation(uniform[size:])
+    rows = permutation(uniform[size:])
     for i in range(size):
         low, high = rows[i] * n // size, (rows[i] + 1) * n // size
         rows[i] = low + int(uniform[i] * (high - low))
@@ -90,7 +90,7 @@ def _neighbours(n: int, b: int, uniform: Any) -> Any:
     """All mini-batches from an offset on, which the last number gives, in an order that the others give."""
     size = uniform.size - 1
     offset = int(uniform[size] * (n % b + 1))
-    batches = _permutation(uniform[:size])
+    batches = permutation(uniform[:size])
     index = np.empty((size, b), np.uint32)
     for i in range(size):
         for j in range(b):
@@ -99,7 +99,7 @@ def _neighbours(n: int, b: int, uniform: Any) -> Any:
 
 
 @njit
-def _permutation(uniform: Any) -> Any:
+def permutation(uniform: Any) -> Any:
     """0, 1, … in random order, by as many numbers from 0 to 1 (Fisher and Yates)."""
     order = np.arange(uniform.size)
     for i in range(uniform.size - 1, 0, -1):
@@ -111,7 +111,7 @@ def _permutation(uniform: Any) -> Any:
 def shuffled(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b rows in random order, for data that fit the cache."""
     b = min(b, n)
-    rows: npt.NDArray[np.int64] = _permutation(rng.random(n))
+    rows: npt.NDArray[np.int64] = permutation(rng.random(n))
     return rows[: n // b * b].astype(np.uint32).reshape(-1, b)
 
 

@@ -10,7 +10,6 @@ rows, ends the run, and its rate says when L-BFGS would be there sooner.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,8 +19,8 @@ from vcsg.linear.curvature import smoothness
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
-from vcsg.linear.solution import HistoryEntry, Solution
-from vcsg.linear.solvers import lbfgs, newton
+from vcsg.linear.solution import Journal, Solution
+from vcsg.linear.solvers import lbfgs
 from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 
 STEP = 1.5
@@ -38,8 +37,8 @@ ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
 """The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
-FACTOR = 2000
-"""The largest d for which a Hessian is factored."""
+DEFAULT = GrowingAnchor()
+"""The schedule of anchors and mini-batches."""
 
 
 @dataclass
@@ -49,19 +48,15 @@ class Stages:
     problem: Problem
     x: Array
     tol: float
-    budget: float
+    journal: Journal
     schedule: GrowingAnchor
     rng: order.Draws
-    report: Callable[[HistoryEntry], None]
     mix: Callable[[int, int, order.Random], order.Index] = order.interleaved
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """The smoothness constant of the mean loss."""
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
-    history: list[HistoryEntry] = field(default_factory=list)
-    passes: float = 0.0
-    began: float = field(default_factory=time.perf_counter)
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
@@ -70,25 +65,15 @@ class Stages:
     sound: Array = field(default_factory=lambda: np.empty(0))
     """The last point where f and ‖∇f‖ were finite; at first the start."""
 
-    # --- the history
-
-    def note(self, stage: str, rows: int, seen: PassResult) -> None:
-        """Add an entry to the history and report it."""
-        entry = HistoryEntry(stage, rows, seen.value, seen.norm, self.passes, time.perf_counter() - self.began)
-        self.history.append(entry)
-        self.report(entry)
-
     def look(self, anchor: PassResult, stage: str, B: int) -> float:
         """Record an anchor of B rows and return ‖∇f‖ for them; infinity where f is not finite."""
-        self.note(stage, B, anchor)
+        self.journal.note(stage, B, anchor.value, anchor.norm)
         if math.isfinite(anchor.norm + anchor.value):
             self.known, self.sound = anchor, self.x
             return anchor.norm
         if self.x is self.sound:
             raise FloatingPointError(f"at an anchor of {B} rows f = {anchor.value} and ‖∇f‖ = {anchor.norm}")
         return math.inf
-
-    # --- stages
 
     def grow(self, pilot: Problem, norms: Array) -> Plan | None:
         """Run epochs on the first B rows of the pilot, as long as the schedule asks for fewer than all rows.
@@ -99,9 +84,9 @@ class Stages:
         """
         schedule, n = self.schedule, self.problem.n
         B, first, plan, epoch = schedule.first(n), math.nan, None, 1
-        while B <= min(pilot.n, n - 1) and self.passes < self.budget:
+        while B <= min(pilot.n, n - 1) and self.journal.left > 0:
             anchor = pilot.anchor(self.x, 0, B)
-            self.passes += B / n
+            self.journal.passes += B / n
             if self.look(anchor, "growing", B) == math.inf:
                 self.x = self.sound
                 return plan
@@ -111,7 +96,7 @@ class Stages:
             index = order.sequential(B, plan.b, self.rng)
             step = self.step_size(plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
-            self.passes += B / n
+            self.journal.passes += B / n
             B = max(plan.next_B, 2 * B)
             if epoch == 1 and self.hessian_rows(pilot) >= HESSIAN * (pilot.d + 1):
                 B = min(B, pilot.n)
@@ -130,7 +115,7 @@ class Stages:
         before, last = math.inf, self.sound
         while True:
             anchor = whole.anchor(self.x)
-            self.passes += 1
+            self.journal.passes += 1
             norm = self.look(anchor, "full", whole.n)
             if norm <= self.tol:
                 self.message = "‖∇f‖ ≤ tol"
@@ -138,18 +123,18 @@ class Stages:
             if not norm < 2 * before:  # diverged: back, with half the step
                 self.x, step, rate = last, step / 2, 0.0
                 anchor = whole.anchor(last)
-                self.passes += 1
+                self.journal.passes += 1
                 norm = self.look(anchor, "full", whole.n)
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
-            if self.passes >= self.budget:
+            if self.journal.left <= 0:
                 return False
             if self.hand_over_pays(norm, rate, pilot):
                 return False
             before, last = norm, self.x
             index = self.mix(whole.n, plan.b, self.rng)
             self.x = svrg_epoch(whole, self.x, anchor, index, step, average=True)
-            self.passes += 1
+            self.journal.passes += 1
 
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
@@ -166,7 +151,7 @@ class Stages:
     def hessian_rows(self, pilot: Problem) -> int:
         """The number of rows that the Hessian is made from; 0 where there is to be none."""
         d = self.problem.d + 1
-        if d > FACTOR or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * FACTOR**2:
+        if d > lbfgs.WIDEST or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * lbfgs.WIDEST**2:
             return 0
         cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
         return min(pilot.n, max(HESSIAN * d, cheap))
@@ -175,23 +160,11 @@ class Stages:
         """Let L-BFGS finish; whether it reached the tolerance."""
         size = self.hessian_rows(pilot)
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
-        sample = part if size else None
-
-        def report(seen: PassResult) -> None:
-            self.passes += 1
-            self.note("l-bfgs", whole.n, seen)
-
-        budget = max(1.0, self.budget - self.passes)
         known = self.known or whole.anchor(self.x)
-        self.x, norm, self.message = lbfgs.minimise(whole, sample, self.x, known, self.tol, budget, report)
+        self.x, norm, self.message = lbfgs.finish(
+            whole, part if size else "diagonal", self.x, known, self.tol, self.journal
+        )
         return norm <= self.tol
-
-    def newton(self, whole: Problem, tol: float) -> bool:
-        """Let Newton's method finish; whether ‖∇f‖ ≤ the tolerance of the fit."""
-        self.x, self.known, passes = newton.descend(whole, self.x, tol, self.budget - self.passes)
-        self.passes += passes
-        self.note("newton", whole.n, self.known)
-        return self.known.norm <= self.tol
 
 
 def stored(problem: Problem) -> int:
@@ -215,28 +188,27 @@ def copied_rows(problem: Problem) -> int:
 
 
 def solve(
-    problem: Problem, start: Array, schedule: GrowingAnchor, tol: float, passes: float, seed: int,
-    report: Callable[[HistoryEntry], None] = lambda _: None,
-) -> Solution:  # fmt: skip
+    problem: Problem, start: Array, tol: float, journal: Journal, seed: int = 0, schedule: GrowingAnchor = DEFAULT
+) -> Solution:
     """Find a point with ‖∇f‖ ≤ tol, or return the last one when the passes are used up.
 
     Args:
         problem: what to minimise.
         start: the point to begin at, of shape `problem.shape`.
-        schedule: the sizes of anchors and mini-batches; the steps between two anchors are SVRG's.
         tol: the bound on ‖∇f‖; with an L1 penalty, on the subgradient of least norm.
-        passes: the largest number of passes over all n rows.
+        journal: counts the passes and keeps the history.
         seed: the seed of the order of rows.
-        report: called with every entry of the history.
+        schedule: the sizes of anchors and mini-batches; the steps between two anchors are SVRG's.
     """
-    run = Stages(problem, start.copy(), tol, passes, schedule, order.Draws(seed), report)
+    run = Stages(problem, start.copy(), tol, journal, schedule, order.Draws(seed))
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
     run.smoothness, run.largest = smoothness(pilot, norms)
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
-    plan = None if run.slow else run.grow(pilot, norms)
+    # A warm start may be nearer to the solution than a part of the rows can tell.
+    plan = None if run.slow or start.any() else run.grow(pilot, norms)
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
     whole = pilot if size == n else problem
@@ -245,12 +217,6 @@ def solve(
     elif stored(problem) <= CACHE:
         run.mix = order.shuffled
     converged = run.full(whole, pilot, plan)
-    limit = newton.SOLVE if problem.outputs > 1 and not converged else newton.POLISH
-    if run.passes < run.budget and newton.work(problem) <= limit:
-        # What costs next to nothing is solved as far as rounding allows.
-        converged = run.newton(whole, 0.0 if newton.work(problem) <= newton.POLISH else tol)
-    if not converged and run.passes < run.budget:
+    if not converged and journal.left > 0:
         converged = run.hand_over(whole, pilot)
-    if not converged and run.passes >= run.budget:
-        run.message = f"{passes:g} passes are used up"
-    return Solution(run.x, run.history, converged, run.message)
+    return Solution(run.x, journal.history, converged, run.message)

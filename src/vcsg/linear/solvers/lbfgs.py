@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import optimize
@@ -20,12 +20,28 @@ from threadpoolctl import ThreadpoolController
 
 from vcsg.linear.curvature import column_scales, hessian_factors
 from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.hessian import substitute
 from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.solution import Journal, Solution
+
+Middle = Problem | Literal["identity", "diagonal"]
 
 MEMORY = 10
 """The number of pairs (step, change of the gradient) that are remembered."""
 SHORTENINGS = 30
 """How often a step may be shortened before f counts as not falling any more."""
+
+
+PRODUCTS = 10.0
+"""The multiply-adds of a Hessian in the time that a pass takes for one number of dense rows."""
+SPARSE_ENTRY = 5.0
+"""The time of a pass for one entry of sparse rows, in that for one number of dense rows."""
+WIDEST = 2000
+"""The largest number of unknowns of an output for which a Hessian is factored."""
+DENSE_COPY = 4e7
+"""The most numbers of sparse rows that are copied densely for a Hessian."""
+SOONEST = 6
+"""The fewest passes between two Hessians, and those that one is expected to need."""
 
 
 class Reached(Exception):
@@ -61,14 +77,14 @@ class CountedObjective:
 
 
 def minimise(
-    problem: Problem, sample: Problem | None, start: Array, known: PassResult, tol: float, budget: float,
+    problem: Problem, middle: Middle, start: Array, known: PassResult, tol: float, budget: float,
     report: Callable[[PassResult], None],
 ) -> tuple[Array, float, str]:  # fmt: skip
     """Minimise f; return x, ‖∇f(x)‖ and a sentence on how it ended.
 
     Args:
         problem: what to minimise.
-        sample: the rows that H is made from; None for a diagonal H.
+        middle: what stands in the middle of the recursion: "identity", "diagonal", or the rows that H is made from.
         start: where to begin.
         known: the pass at the start.
         tol: the search ends where ‖∇f‖ ≤ tol.
@@ -78,32 +94,122 @@ def minimise(
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
-        message = _restarted(f) if problem.penalty.l1 else _search(f, start, known, sample)
+        message = _restarted(f) if problem.penalty.l1 else Search(f, start, known, middle).run()
     return f.x, f.best.norm, message
 
 
-def _search(f: CountedObjective, x: Array, here: PassResult, sample: Problem | None) -> str:
-    """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls."""
-    inverse = _inverse(f.problem, sample, x)
-    steps, changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
-    products, direction, kept = np.empty(MEMORY), np.empty(x.shape), 0
-    last, before = x, here.smooth
-    while True:
-        step, trial = 1.0, np.empty(x.shape)
-        slope, kept = _next(last, before, x, here.smooth, steps, changes, products, kept, inverse, direction, trial)
+def finish(
+    problem: Problem, middle: Middle, x: Array, known: PassResult, tol: float, journal: Journal
+) -> tuple[Array, float, str]:
+    """Do `minimise` with the passes that a journal has left, and enter them there."""
+
+    def report(seen: PassResult) -> None:
+        journal.passes += 1
+        journal.note("l-bfgs", problem.n, seen.value, seen.norm)
+
+    return minimise(problem, middle, x, known, tol, max(1.0, journal.left), report)
+
+
+def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: Middle = "identity") -> Solution:
+    """L-BFGS from the start on, without stochastic steps before it."""
+    known = problem.anchor(start)
+    journal.passes += 1
+    journal.note("l-bfgs", problem.n, known.value, known.norm)
+    if not math.isfinite(known.value + known.norm):
+        raise FloatingPointError(f"at the start f = {known.value} and ‖∇f‖ = {known.norm}")
+    if known.norm <= tol or journal.left <= 0:
+        return Solution(start, journal.history, known.norm <= tol, "‖∇f‖ ≤ tol")
+    x, norm, message = finish(problem, middle, start, known, tol, journal)
+    return Solution(x, journal.history, norm <= tol, message)
+
+
+def renewal_cost(problem: Problem) -> float:
+    """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
+    width = problem.d + 1
+    stored = problem.rows.nnz * SPARSE_ENTRY if problem.sparse else problem.n * problem.d
+    if width > WIDEST or problem.penalty.l1 or (problem.sparse and problem.n * problem.d > DENSE_COPY):
+        return math.inf
+    work = problem.outputs * (problem.n * width**2 + width**3 / 3)
+    return work / (PRODUCTS * max(1, stored))
+
+
+class Search:
+    """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls.
+
+    H is made anew, from all rows at the present point, when the steps since it was made have taken as long as that
+    does and are expected to need that long again; and where no step leads down any more.
+    """
+
+    def __init__(self, f: CountedObjective, x: Array, here: PassResult, middle: Middle) -> None:
+        self.f, self.x, self.here = f, x, here
+        self.last, self.before = x, here.smooth
+        self.scaled = isinstance(middle, str)
+        """Whether H is a diagonal, and its scale is known after the first step alone."""
+        self.shortest = 1.0 if middle == "diagonal" else 0.0
+        """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
+        self.inverse = _inverse(f.problem, middle, x)
+        self.cost = renewal_cost(f.problem)
+        self.steps, self.changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
+        self.products, self.direction, self.kept = np.empty(MEMORY), np.empty(x.shape), 0
+        self.passes, self.norm = 0, here.norm
+        """The passes since H was made, and ‖∇f‖ where it was."""
+
+    def run(self) -> str:
+        """Search until `Reached` is raised or no step leads down; how it ended."""
+        while True:
+            if self.renewal_pays():
+                self.renew()
+            failure = self.step()
+            if failure:
+                if not self.passes or self.cost == math.inf:
+                    return failure
+                self.renew()
+
+    def step(self) -> str:
+        """Take the next step; the reason where none leads down."""
+        x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
+        inverse = self.inverse * self.unit() if self.scaled else self.inverse
+        slope, self.kept = _next(
+            self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, inverse,
+            self.direction, trial,
+        )  # fmt: skip
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
-            there = f(trial)
-            if there.below(here, 1e-4 * step * slope):
-                break
+            there = self.f(trial)
+            self.passes += 1
+            if there.below(here, 1e-4 * length * slope):
+                self.last, self.before, self.x, self.here = x, here.smooth, trial, there
+                return ""
             # To the minimum of the parabola through what is known, within bounds.
-            above = there.value - here.value - step * slope
-            step *= min(0.5, max(0.1, -step * slope / (2 * above))) if math.isfinite(above) else 0.1
-            trial = x + step * direction
-        else:
-            return "f falls no further, for rounding"
-        last, before, x, here = x, here.smooth, trial, there
+            above = there.value - here.value - length * slope
+            length *= min(0.5, max(0.1, -length * slope / (2 * above))) if math.isfinite(above) else 0.1
+            trial = x + length * self.direction
+        self.last, self.before = x, here.smooth
+        return "f falls no further, for rounding"
+
+    def unit(self) -> float:
+        """The scale of a diagonal H⁻¹: for the identity 1/(the curvature of the last pair); at first, short steps."""
+        change = self.here.smooth - self.before
+        square = float((change**2).sum())
+        if not square > 0:
+            return 1 / max(self.shortest, math.sqrt(float((self.here.smooth**2 * self.inverse).sum())) or 1.0)
+        return max(float(((self.x - self.last) * change).sum()) / square, 1e-12) if not self.shortest else 1.0
+
+    def renewal_pays(self) -> bool:
+        """Whether a new H is expected to save as many passes as it costs, and old steps have cost as many."""
+        if self.passes < max(SOONEST, self.cost):
+            return False
+        gained = math.log(self.norm / self.here.norm) if self.here.norm < self.norm else 0.0
+        left = math.log(self.here.norm / max(self.f.tol, 1e-15 * self.here.norm))
+        return left * self.passes > gained * (self.cost + SOONEST)
+
+    def renew(self) -> None:
+        """Make H from all rows at x, and forget the pairs."""
+        with blas_threads(self.f.problem):
+            self.inverse = hessian_factors(self.f.problem, self.x, exact=True)
+        self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
+        self.last, self.before = self.x, self.here.smooth
 
 
 @njit
@@ -165,7 +271,7 @@ def _descent(gradient: Any, steps: Any, changes: Any, products: Any, kept: int, 
             r[j] -= share * y[j]
     if inverse.ndim == 3:
         for k in range(inverse.shape[0]):
-            _substitute(inverse[k], direction[k])
+            substitute(inverse[k], direction[k])
     else:
         direction *= inverse
     for p in range(max(kept - memory, 0), kept):
@@ -183,28 +289,15 @@ def _descent(gradient: Any, steps: Any, changes: Any, products: Any, kept: int, 
     return slope
 
 
-@njit
-def _substitute(factor: Any, v: Any) -> None:
-    """v ← H⁻¹v with H = LLᵀ, by rows of L in both directions."""
-    for i in range(v.size):
-        row, s = factor[i], 0.0
-        for j in range(i):
-            s += row[j] * v[j]
-        v[i] = (v[i] - s) / row[i]
-    for i in range(v.size - 1, -1, -1):
-        row = factor[i]
-        v[i] /= row[i]
-        s = v[i]
-        for j in range(i):
-            v[j] -= s * row[j]
-
-
-def _inverse(problem: Problem, sample: Problem | None, x: Array) -> Array:
-    """The factors of H from the sample, or, without a sample, the inverse of a diagonal."""
-    if sample is None:
+def _inverse(problem: Problem, middle: Middle, x: Array) -> Array:
+    """The factors of H from a sample of rows, or the inverse of a diagonal."""
+    if middle == "identity":
+        return np.ones(problem.shape)
+    if middle == "diagonal":
         return np.asarray(column_scales(problem) ** 2)
-    with blas_threads(sample):
-        return hessian_factors(sample, x)
+    assert not isinstance(middle, str)
+    with blas_threads(middle):
+        return hessian_factors(middle, x)
 
 
 @cache

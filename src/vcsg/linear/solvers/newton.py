@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vcsg.linear.curvature import row_curvatures
 from vcsg.linear.kernels.losses import MULTINOMIAL
+from vcsg.linear.kernels.newton_steps import HALVINGS, newton_steps
 from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.solution import Journal, Solution
 
-POLISH = 2e6
-"""The largest `work` for which a solution is refined beyond tol."""
-SOLVE = 1e8
-"""The largest `work` for which several outputs are solved by Newton's method in place of L-BFGS.
-
-The Hessian in L-BFGS has one block for each output and nothing between them.
-"""
 STEPS = 50
 """The largest number of Newton steps."""
-HALVINGS = 30
-"""How often a step may be halved before f counts as not falling any more."""
 
 
 def work(problem: Problem) -> float:
@@ -55,20 +50,62 @@ def _solve(H: Array, gradient: Array) -> Array:
     return np.asarray(units * np.linalg.lstsq(units[:, None] * H * units, units * gradient, rcond=1e-14)[0])
 
 
-def descend(problem: Problem, x: Array, tol: float, budget: float) -> tuple[Array, PassResult, int]:
-    """Take Newton steps, halved until f falls; return x, the pass there, and the number of passes used."""
-    here, passes = problem.anchor(x), 1
+def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution:
+    """Newton's method from the start on, beyond tol as far as rounding allows; for a smooth convex f."""
+    x, norm = start.copy(), math.inf
+    if problem.outputs == 1:
+        norm, regular = _compiled(problem, x, tol, journal)
+    else:
+        regular = False
+    if not regular and journal.left > 0:
+        x, here = descend(problem, x, tol, journal)
+        norm = here.norm
+    return Solution(x, journal.history, norm <= tol, "f falls no further, for rounding")
+
+
+def _compiled(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple[float, bool]:
+    """Move x by compiled Newton steps; ‖∇f‖ there, and whether every Hessian had a factor."""
+    dense = problem.rows.toarray() if problem.sparse else problem.rows
+    kept, gradient, smooth = np.empty((problem.n, 1)), np.empty(x.shape), np.empty(x.shape)
+    seen, model = np.empty((STEPS + 1, 3)), ((dense,), *problem.model[1:])
+    budget = max(1, math.ceil(min(journal.left, 1e6)))
+    lines, used, regular = newton_steps(*model, x, kept, gradient, smooth, problem.penalty.l2, tol, budget, seen)
+    before = journal.passes
+    for passes, value, norm in seen[:lines].tolist():
+        journal.passes = before + passes
+        journal.note("newton", problem.n, value, norm)
+    journal.passes = before + used
+    if not math.isfinite(seen[0, 1] + seen[0, 2]):
+        raise FloatingPointError(f"at the start f = {seen[0, 1]} and ‖∇f‖ = {seen[0, 2]}")
+    return float(seen[lines - 1, 2]), bool(regular)
+
+
+def descend(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple[Array, PassResult]:
+    """Take Newton steps, halved until f falls, until a step no longer halves ‖∇f‖; return x and the pass there."""
+    here = _pass(problem, x, journal)
+    journal.note("newton", problem.n, here.value, here.norm)
+    if not math.isfinite(here.value + here.norm):
+        raise FloatingPointError(f"at the start f = {here.value} and ‖∇f‖ = {here.norm}")
     for _ in range(STEPS):
+        if here.norm == 0 or journal.left <= 0:
+            break
         step = _solve(hessian(problem, x), here.smooth.reshape(-1)).reshape(x.shape)
         for _ in range(HALVINGS):
             trial = x - step
-            there, passes = problem.anchor(trial), passes + 1
-            if there.below(here, 0.0):
+            there = _pass(problem, trial, journal)
+            if there.below(here, 0.0) or journal.left <= 0:
                 break
             step /= 2
-        else:
-            return x, here, passes
-        x, here = trial, there
-        if here.norm <= tol or passes >= budget:
+        if not there.below(here, 0.0):
             break
-    return x, here, passes
+        journal.note("newton", problem.n, there.value, there.norm)
+        done = there.norm <= tol and there.norm > here.norm / 2
+        x, here = trial, there
+        if done:
+            break
+    return x, here
+
+
+def _pass(problem: Problem, x: Array, journal: Journal) -> PassResult:
+    journal.passes += 1
+    return problem.anchor(x)

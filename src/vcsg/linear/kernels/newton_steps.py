@@ -1,0 +1,85 @@
+"""Newton's method for one output and dense rows as one compiled call: a small fit is as fast as its arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.hessian import factor, gram, row_curvatures, scale_rows, substitute
+from vcsg.linear.kernels.loops import evaluate
+
+HALVINGS = 30
+"""How often a step may be halved before f counts as not falling any more."""
+LEVEL = 1e-12
+"""The relative difference of two values of f below which rounding decides, and ‖∇f‖ is compared in their place."""
+
+
+@njit
+def newton_steps(
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, g: Any, smooth: Any,
+    l2: float, tol: float, budget: int, seen: Any,
+) -> Any:  # fmt: skip
+    """Move x by Newton steps, halved until f falls, until ‖∇f‖ ≤ tol and a step no longer halves ‖∇f‖.
+
+    Args:
+        rows: the dense rows, as a tuple of one array.
+        y: the targets.
+        weight: the weights of the rows.
+        code: the number of the loss.
+        scale: σ of the loss.
+        bias: the value of the intercept's feature, 0 for none.
+        x: the start; becomes the solution.
+        kept: room for the slopes of all rows.
+        g: room for the gradient of the mean loss.
+        smooth: becomes ∇f.
+        l2: the weight of the penalty.
+        tol: the bound on ‖∇f‖.
+        budget: the largest number of passes.
+        seen: becomes a line (passes, f, ‖∇f‖) for the start and every step; as many steps as fit.
+
+    Returns:
+        The number of lines written to `seen`, the number of passes, and whether every Hessian had a factor.
+    """
+    n, d = rows[0].shape
+    width = d + 1 if bias != 0.0 else d
+    scaled, hessian = np.empty((n, width)), np.empty((width, width))
+    bends, trial, direction = np.empty((n, 1)), x.copy(), np.empty(width)
+    value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+    passes, lines = 1, 1
+    seen[0, 0], seen[0, 1], seen[0, 2] = 1.0, value, norm
+    while lines < seen.shape[0] and passes < budget and norm > 0.0:
+        row_curvatures(rows, y, weight, code, scale, bias, x, bends)
+        scale_rows(rows[0], bends, 0, bias, scaled)
+        gram(scaled, hessian)
+        for j in range(d):
+            hessian[j, j] += l2
+        if not factor(hessian):
+            return lines, passes, False
+        for j in range(width):
+            direction[j] = smooth[0, j]
+        substitute(hessian, direction)
+        slope, step, before, fallen = 0.0, 1.0, norm, False
+        for j in range(width):
+            slope -= direction[j] * smooth[0, j]
+        for _ in range(HALVINGS):
+            for j in range(width):
+                trial[0, j] = x[0, j] - step * direction[j]
+            there, norm = evaluate(rows, y, weight, code, scale, bias, trial, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+            passes += 1
+            level = abs(there - value) <= LEVEL * abs(value)
+            fallen = norm < before if level else there <= value + 1e-4 * step * slope
+            if fallen or passes >= budget:
+                break
+            step /= 2
+        if not fallen:
+            evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+            return lines, passes, True
+        x[:] = trial
+        value = there
+        seen[lines, 0], seen[lines, 1], seen[lines, 2] = passes, value, norm
+        lines += 1
+        if norm <= tol and norm > before / 2:
+            break
+    return lines, passes, True

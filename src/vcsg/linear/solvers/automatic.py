@@ -1,0 +1,66 @@
+"""The default way to solve: the solver that suits the problem's shape, or the one that is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from vcsg.linear.problem import Array, Problem
+from vcsg.linear.solution import HistoryEntry, Journal, Solution
+from vcsg.linear.solvers import dual, growing, lbfgs, newton
+from vcsg.linear.solvers.choice import SOLVERS, choose, refusal, shape_of
+from vcsg.method.schedules import GrowingAnchor
+
+
+def solve(
+    problem: Problem, start: Array, tol: float, passes: float = 1000.0, seed: int = 0, solver: str = "auto",
+    schedule: GrowingAnchor = growing.DEFAULT, report: Callable[[HistoryEntry], None] = lambda _: None,
+) -> Solution:  # fmt: skip
+    """Find a point with ‖∇f‖ ≤ tol, or the best one when the passes are used up.
+
+    Args:
+        problem: what to minimise.
+        start: the point to begin at, of shape `problem.shape`.
+        tol: the bound on ‖∇f‖; with an L1 penalty, on the subgradient of least norm.
+        passes: the largest number of passes over all rows.
+        seed: the seed of the order of rows, where the solver takes some before others.
+        solver: "auto" for the one that suits the problem's shape (`choice.choose`), or one of `choice.SOLVERS`.
+        schedule: the sizes of anchors and mini-batches of "growing-svrg".
+        report: called with every entry of the history.
+    """
+    shape = shape_of(problem, start, tol)
+    chosen = choose(shape) if solver == "auto" else solver
+    if chosen not in SOLVERS:
+        raise ValueError(f"solver = {solver!r}: choose 'auto' or one of {', '.join(map(repr, SOLVERS))}")
+    if reason := refusal(chosen, shape):
+        raise ValueError(reason)
+    journal = Journal(passes, report)
+    if start.any() and (found := at_start(problem, start, tol, journal)):
+        return found
+    if chosen == "newton":
+        found = newton.solve(problem, start, tol, journal)
+    elif chosen == "l-bfgs":
+        found = lbfgs.solve(problem, start, tol, journal)
+    elif chosen == "dual":
+        found = dual.solve(problem, tol, journal, seed)
+    else:
+        found = growing.solve(problem, start, tol, journal, seed, schedule)
+    if not found.converged and journal.left <= 0:
+        found.message = f"{passes:g} passes are used up"
+    found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
+    return found
+
+
+def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution | None:
+    """The start itself as the solution, where a pass shows that ‖∇f‖ ≤ tol there: a warm start may be one."""
+    found = problem.anchor(start)
+    journal.passes += 1
+    journal.note("start", problem.n, found.value, found.norm)
+    if found.norm > tol or not math.isfinite(found.norm):
+        return None
+    return Solution(start.copy(), journal.history, True, "‖∇f‖ ≤ tol at the start", "none: solved at the start")
+
+
+def _name(stage: str) -> str:
+    """The solver that a stage of the history belongs to."""
+    return "growing-svrg" if stage in ("growing", "full") else stage

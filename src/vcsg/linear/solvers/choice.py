@@ -1,0 +1,110 @@
+"""Which solver suits a problem: a function of its shape alone, with measured constants.
+
+docs/engineering/linear.md tells what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from vcsg.linear.kernels.losses import LOGISTIC
+from vcsg.linear.problem import Array, Problem
+
+SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual")
+
+NEWTON = 2e6
+"""The largest n·(unknowns)² for which Newton's method is fastest, and is taken as far as rounding allows."""
+NEWTON_OUTPUTS = 1e8
+"""The same for several outputs. The Hessian in L-BFGS has one block for each output and nothing between them."""
+PILOT = 24
+"""The fewest rows for each unknown of dense data for which stochastic steps on a part of the rows save passes."""
+FEWEST = 4096
+"""The fewest rows for which stochastic steps save more than they cost to set up."""
+WIDE = 2.0
+"""The fewest features for each row for which the dual is faster on sparse rows."""
+STRONG = 5.0
+"""The largest penalty λn, in units of the mean of ‖a_i‖², for which the dual is faster than L-BFGS."""
+COARSE = 0.5
+"""The largest tolerance for which the dual is faster, in units of ‖∇f‖ at 0 with labels drawn by a fair coin."""
+
+
+class Shape(NamedTuple):
+    """What the choice of a solver depends on."""
+
+    n: int
+    """The number of rows."""
+    d: int
+    """The number of features."""
+    entries: int
+    """The number of stored entries: n·d for dense rows."""
+    outputs: int = 1
+    """The number of lines of coefficients: that of classes for the multinomial loss, else 1."""
+    smooth: bool = True
+    """Whether loss and penalty are twice differentiable almost everywhere and convex: no L1, no bounded loss."""
+    dual: bool = False
+    """Whether it is L2-logistic regression of sparse rows from the start 0, which the dual solver takes."""
+    square: float = 1.0
+    """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual`."""
+    l2: float = 0.0
+    """λ, the weight of the penalty."""
+    tol: float = 0.0
+    """The bound on ‖∇f‖."""
+
+    @property
+    def work(self) -> float:
+        """The multiply-adds of a Hessian of all rows."""
+        return self.n * (self.outputs * (self.d + 1.0)) ** 2
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some entries are not stored."""
+        return self.entries < self.n * self.d
+
+    @property
+    def dual_pays(self) -> bool:
+        """Whether coordinate ascent in the dual is faster than L-BFGS."""
+        wide = self.dual and self.d >= WIDE * self.n
+        coin = math.sqrt(self.square / self.n) / 2
+        return wide and self.l2 * self.n <= STRONG * self.square and self.tol <= COARSE * coin
+
+
+def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
+    """The shape of a problem."""
+    entries = int(problem.rows.nnz) if problem.sparse else problem.n * problem.d
+    smooth = problem.smooth
+    dual = smooth and problem.sparse and problem.loss.code == LOGISTIC and problem.penalty.l2 > 0 and not start.any()
+    square = float(problem.rows.data @ problem.rows.data) / problem.n if dual else 1.0
+    return Shape(problem.n, problem.d, entries, problem.outputs, smooth, dual, square, problem.penalty.l2, tol)
+
+
+def choose(shape: Shape) -> str:
+    """The name of the fastest solver for a shape.
+
+    "newton" for small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two
+    features for each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or
+    few for each unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and
+    losses that are not smooth or not convex.
+    """
+    if not shape.smooth:
+        return "growing-svrg"
+    if shape.work <= (NEWTON if shape.outputs == 1 else NEWTON_OUTPUTS):
+        return "newton"
+    if shape.dual_pays:
+        return "dual"
+    few = shape.n < FEWEST or shape.n < (PILOT if not shape.sparse else 1 / WIDE) * shape.d
+    if shape.outputs == 1 and few:
+        return "l-bfgs"
+    return "growing-svrg"
+
+
+def refusal(solver: str, shape: Shape) -> str:
+    """Why a solver cannot be used for a shape; empty where it can."""
+    if solver == "newton" and not shape.smooth:
+        return "solver='newton' needs a convex loss and no penalty but 'l2': choose 'growing-svrg' or 'l-bfgs'"
+    if solver == "dual" and not shape.dual:
+        return (
+            "solver='dual' needs sparse rows, loss='logistic' with two classes, penalty='l2', alpha above 0 and no "
+            "warm start: choose 'auto'"
+        )
+    return ""

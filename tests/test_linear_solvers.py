@@ -1,0 +1,264 @@
+"""The solvers of linear models: the choice between them, each beside scipy's minimum, and problems that are hard."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from linear_data import make_problem
+from scipy import optimize, sparse
+from scipy.special import expit
+from sklearn.datasets import load_breast_cancer
+
+from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
+from vcsg.linear.curvature import hessian_factors
+from vcsg.linear.kernels import dual_steps, hessian
+from vcsg.linear.solution import Journal
+from vcsg.linear.solvers import lbfgs, newton
+from vcsg.linear.solvers.choice import SOLVERS, Shape, choose
+
+CONVEX = ["squared", "huber", "logistic", "squared-hinge", "multinomial"]
+
+
+# --- the choice
+
+SHAPES: list[tuple[Shape, str]] = [
+    (Shape(50, 3, 150), "newton"),
+    (Shape(569, 30, 569 * 30), "newton"),
+    (Shape(150, 4, 600, outputs=3), "newton"),
+    (Shape(2000, 200, 400_000), "l-bfgs"),
+    (Shape(500, 5000, 2_500_000), "l-bfgs"),
+    (Shape(20_000, 1000, 20_000_000), "l-bfgs"),
+    (Shape(5000, 50_000, 500_000), "l-bfgs"),
+    (Shape(5000, 50_000, 500_000, dual=True, square=1.1, l2=0.1 / 5000, tol=1e-5), "dual"),
+    (Shape(5000, 50_000, 500_000, dual=True, square=1.1, l2=3 / 5000, tol=1e-4), "dual"),
+    (Shape(5000, 50_000, 500_000, dual=True, square=1.1, l2=10 / 5000, tol=1e-5), "l-bfgs"),
+    (Shape(5000, 50_000, 500_000, dual=True, square=1.1, l2=0.1 / 5000, tol=1e-2), "l-bfgs"),
+    (Shape(20_000, 2000, 800_000, dual=True, l2=0.1 / 20_000, tol=1e-5), "growing-svrg"),
+    (Shape(100_000, 300, 30_000_000), "growing-svrg"),
+    (Shape(1_000_000, 10, 10_000_000), "growing-svrg"),
+    (Shape(100_000, 100_000, 5_000_000), "growing-svrg"),
+    (Shape(50, 3, 150, smooth=False), "growing-svrg"),
+    (Shape(1797, 64, 1797 * 64, outputs=10), "growing-svrg"),
+]
+
+
+@pytest.mark.parametrize(("shape", "solver"), SHAPES, ids=str)
+def test_the_shape_chooses_the_solver(shape: Shape, solver: str) -> None:
+    assert choose(shape) == solver
+
+
+# The dual solver takes sparse rows and the logistic loss.
+FORMS = [(solver, form) for solver in SOLVERS for form in ("dense", "sparse") if solver != "dual" or form == "sparse"]
+
+
+@pytest.mark.parametrize(("solver", "kind"), [*FORMS, ("newton", "float32"), ("l-bfgs", "float32")])
+def test_a_solver_that_is_asked_for_runs_and_is_named(solver: str, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 8))
+    y = X @ rng.normal(size=8) + rng.logistic(size=500) > 0
+    rows: Any = {"dense": X, "sparse": sparse.csr_matrix(X), "float32": X.astype(np.float32)}[kind]
+    fits = [LinearClassifier(alpha=0.01, tol=1e-6, solver=s, random_state=0).fit(rows, y) for s in ("auto", solver)]
+    assert fits[1].solver_.startswith(solver)
+    assert fits[1].history_[-1].gradient_norm <= 1e-6
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-4)
+
+
+def test_what_is_refused() -> None:
+    X, y = np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 2
+    with pytest.raises(ValueError, match=r"solver = 'simplex': choose one of 'auto', 'growing-svrg'"):
+        LinearClassifier(solver="simplex").fit(X, y)
+    with pytest.raises(ValueError, match=r"'newton' needs a convex loss and no penalty but 'l2'"):
+        LinearClassifier(solver="newton", penalty="l1").fit(X, y)
+    with pytest.raises(ValueError, match=r"leave one of them as it is"):
+        LinearClassifier(solver="newton", method="svrg").fit(X, y)
+    for options in ({"loss": "squared-hinge"}, {"alpha": 0.0}):
+        with pytest.raises(ValueError, match=r"'dual' needs sparse rows, loss='logistic'"):
+            LinearClassifier(solver="dual", **options).fit(sparse.csr_matrix(X), y)
+    problem = make_problem("logistic", n=20, d=2, bias=1.0)
+    with pytest.raises(ValueError, match=r"solver = 'simplex': choose 'auto' or one of"):
+        solve(problem, np.zeros(problem.shape), 1e-4, solver="simplex")
+
+
+# --- every solver, every convex loss: scipy's minimum
+
+
+@pytest.mark.parametrize(
+    ("solver", "form", "name"),
+    [(*form, name) for form in FORMS for name in CONVEX if form[0] != "dual" or name == "logistic"],
+)
+def test_solvers_end_at_the_minimum_that_scipy_finds(solver: str, name: str, form: str) -> None:
+    problem = make_problem(name, n=300, d=6, bias=1.0, penalty=Penalty(l2=0.05), form=form, weighted=True)
+    found = solve(problem, np.full(problem.shape, float(solver != "dual")), tol=1e-7, solver=solver)
+    value, gradient = problem.objective(found.x)
+    assert found.converged
+    assert np.linalg.norm(gradient) <= 1e-7
+    expected = optimize.minimize(
+        lambda w: problem.objective(w.reshape(found.x.shape))[0], found.x.ravel() * 0.9, method="BFGS"
+    )
+    assert value <= expected.fun + 1e-11
+    assert found.history[-1].objective == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS[:-1])
+def test_solvers_keep_to_their_budget_and_say_so(solver: str) -> None:
+    problem = make_problem("logistic", n=3000, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
+    found = solve(problem, np.full(problem.shape, 3.0), tol=1e-12, passes=3, solver=solver)
+    assert not found.converged
+    assert found.message == "3 passes are used up"
+    assert found.history[-1].passes <= 4
+
+
+# --- Newton
+
+
+@pytest.mark.parametrize("width", [3, hessian.SHORT, hessian.SHORT + 1, 40])
+def test_gram_matrix_factor_and_substitution(width: int) -> None:
+    rng = np.random.default_rng(0)
+    scaled, gram, v = rng.normal(size=(60, width)), np.empty((width, width)), rng.normal(size=width)
+    hessian.gram(scaled, gram)
+    expected, solution = scaled.T @ scaled, np.linalg.solve(scaled.T @ scaled, v)
+    np.testing.assert_allclose(np.tril(gram), np.tril(expected), atol=1e-11)
+    assert hessian.factor(gram)
+    np.testing.assert_allclose(np.tril(gram), np.linalg.cholesky(expected), atol=1e-11)
+    hessian.substitute(gram, v)
+    np.testing.assert_allclose(v, solution, rtol=1e-9)
+
+
+def test_a_singular_matrix_has_no_factor() -> None:
+    rows = np.random.default_rng(0).normal(size=(10, 4))
+    rows[:, 3] = rows[:, 0] + rows[:, 1]
+    gram = np.empty((4, 4))
+    hessian.gram(rows, gram)
+    assert not hessian.factor(gram)
+
+
+def test_newton_where_the_hessian_is_singular() -> None:
+    """A repeated column without a penalty: any split between the two is a minimum."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    X = np.column_stack([X, X[:, 0]])
+    y = X[:, 0] + rng.normal(size=200)
+    ours = LinearRegressor(penalty=None, tol=1e-9).fit(X, y)
+    assert ours.solver_ == "newton"
+    wide = np.column_stack([X, np.ones(200)])
+    np.testing.assert_allclose(ours.predict(X), wide @ np.linalg.lstsq(wide, y, rcond=None)[0], atol=1e-8)
+
+
+def test_newton_goes_on_to_rounding() -> None:
+    problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=0.05))
+    found = newton.solve(problem, np.zeros(problem.shape), 1e-3, Journal(100.0))
+    assert found.history[-1].gradient_norm < 1e-14
+
+
+def test_unscaled_features_as_they_come() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = LinearClassifier(alpha=1 / len(y), tol=1e-5).fit(X, y)
+    assert model.solver_ == "newton"
+    signs = 2.0 * y - 1
+    slopes = -signs * expit(-signs * model.decision_function(X))
+    gradient = np.append(X.T @ slopes / len(y) + model.coef_[0] / len(y), slopes.mean())
+    assert np.linalg.norm(gradient) <= 1e-5
+
+
+# --- the dual
+
+
+def wide(n: int = 400, d: int = 2000) -> tuple[sparse.csr_matrix, np.ndarray]:
+    rng = np.random.default_rng(0)
+    rows = sparse.random(n, d, 0.01, "csr", random_state=0)
+    return rows, (rows @ rng.normal(size=d) + 0.1 > 0).astype(int)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("share", [0.03, 1.0])
+def test_the_dual_solver_finds_the_minimum(intercept: bool, share: float) -> None:
+    """Beside L-BFGS, and its gradient in numpy; weights of rows included."""
+    X, y = wide()
+    weight = np.random.default_rng(1).random(len(y)) + 0.5
+    model = LinearClassifier(alpha=share / len(y), fit_intercept=intercept, tol=1e-8, solver="dual", random_state=0)
+    model.fit(X, y, weight)
+    assert model.solver_ == "dual"
+    signs, w = 2.0 * y - 1, weight / weight.mean()
+    slopes = -w * signs * expit(-signs * model.decision_function(X)) / len(y)
+    gradient = X.T @ slopes + share / len(y) * model.coef_[0]
+    assert np.linalg.norm(np.append(gradient, slopes.sum() if intercept else 0.0)) <= 1.001e-8
+    other = LinearClassifier(alpha=share / len(y), fit_intercept=intercept, tol=1e-8, solver="l-bfgs")
+    np.testing.assert_allclose(model.coef_, other.fit(X, y, weight).coef_, atol=1e-4)
+
+
+def test_the_dual_solver_leaves_what_is_slow_to_lbfgs() -> None:
+    """Many rows for each feature and hardly a penalty: coordinate ascent crawls."""
+    problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6), form="sparse")
+    found = solve(problem, np.zeros(problem.shape), tol=1e-8, solver="dual")
+    assert found.solver == "dual, then l-bfgs"
+    assert found.converged
+    assert found.history[-1].passes < 100
+
+
+def test_a_margin_agrees_with_its_dual_variable() -> None:
+    rng = np.random.default_rng(0)
+
+    def gap(s: float, t: float, q: float, weight: float, alpha: float) -> float:
+        return float(s - t - q * (weight * expit(-s) - alpha))
+
+    for _ in range(200):
+        t, q, weight = rng.normal() * 10, 10 ** rng.uniform(-3, 3), rng.random() * 3
+        row = t, q, weight, rng.random() * weight
+        root = optimize.brentq(gap, t - 4 * q - 1, t + 4 * q + 1, args=row)
+        assert abs(dual_steps.agreed_margin(*row) - root) <= 2e-3 * abs(root - t) + 1e-9
+
+
+# --- a new Hessian where the old one has become too poor
+
+
+def heavy_tailed(kind: str, n: int = 20_000, d: int = 50) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of wildly different norms; labels by their directions."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((n, d))
+    w = 2 * rng.standard_normal(d) / math.sqrt(d)
+    y = np.where(rng.random(n) < expit(rows @ w), 1, -1)
+    norms = np.exp(2 * rng.standard_normal(n)) if kind == "log-normal" else np.where(rng.random(n) < 1e-3, 1e3, 1.0)
+    return rows * norms[:, None], y
+
+
+@pytest.mark.parametrize("kind", ["log-normal", "rare"])
+@pytest.mark.parametrize("share", [0.1, 10.0])
+def test_rows_of_wildly_different_norms(kind: str, share: float) -> None:
+    """The largest rows set L_max and fill a sampled Hessian; L-BFGS alone gave up at ‖∇f‖ of 1.5e-5 and 2e-5."""
+    X, y = heavy_tailed(kind)
+    lam = share / len(y)
+    model = LinearClassifier(alpha=lam, fit_intercept=False, tol=1e-5, max_iter=300, random_state=0).fit(X, y)
+    gradient = X.T @ (-y * expit(-y * (X @ model.coef_[0]))) / len(y) + lam * model.coef_[0]
+    assert np.linalg.norm(gradient) <= 1e-5
+
+
+@pytest.mark.parametrize("middle", ["identity", "diagonal"])
+def test_a_slow_search_gets_a_hessian(middle: Any) -> None:
+    """Correlated columns: without a Hessian the search takes ten times as many passes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 30))
+    X = np.cumsum(X, axis=1)
+    y = np.where(rng.random(3000) < expit(X[:, 0]), 1.0, -1.0)
+    problem = Problem(X, y, np.ones(3000), LOSSES["logistic"], penalty=Penalty(l2=1e-6))
+    journal = Journal(1000.0)
+    found = lbfgs.solve(problem, np.zeros(problem.shape), 1e-8, journal, middle)
+    assert found.converged
+    assert journal.passes <= 40
+
+
+def test_the_cost_of_a_hessian() -> None:
+    """It grows with d, and there is none where it would not fit or not help."""
+    costs = [lbfgs.renewal_cost(make_problem("logistic", 200, d, 1.0)) for d in (5, 20)]
+    assert 0 < costs[0] < costs[1] < math.inf
+    assert lbfgs.renewal_cost(make_problem("logistic", 20, lbfgs.WIDEST, 1.0)) == math.inf
+    assert lbfgs.renewal_cost(make_problem("logistic", 20, 3, 1.0, Penalty(l1=0.1))) == math.inf
+
+
+def test_an_exact_hessian_is_exact() -> None:
+    problem = make_problem("logistic", n=200, d=5, bias=1.0, penalty=Penalty(l2=0.1), weighted=True)
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    lower = np.tril(hessian_factors(problem, x, exact=True)[0])
+    np.testing.assert_allclose(lower @ lower.T, newton.hessian(problem, x), rtol=1e-12)
