@@ -20,7 +20,7 @@ ORDER: dict[str, list[str]] = {
     ],
     "gpu": ["kernels", "graphs", "executor"],
     "training": [
-        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "result", "progress", "evaluation",
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "result", "progress", "evaluation",
         "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
     ],
     "linear": [

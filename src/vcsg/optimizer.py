@@ -29,13 +29,14 @@ from vcsg.method import registry
 from vcsg.method.definition import Method
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
-from vcsg.run.feeding import Feed, PhaseSampler, feed
+from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import ranks_of
 from vcsg.run.record import Record
 from vcsg.run.sampling import Phase
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
+from vcsg.run.watch import BadSamples
 
 CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
     def closure():
@@ -76,8 +77,10 @@ class FiniteSumOptimizer(Optimizer):
         method: a `Method`, or the name of a registered one.
         lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
             step itself, and L = γ/lr.
-        L: the smoothness constant of f_I; None estimates it at the first anchor from mini-batches of the size in use.
-        weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`.
+        L: the smoothness constant of f_I; None estimates it at the first anchor, from mini-batches of the size of this
+            epoch or the next, whichever is smaller.
+        weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`. The loss
+            in a `Record` is that of f; what `step` returns is that of the closure.
         maximize: climbs instead, as if every f_i had the opposite sign.
         clip_norm: the largest ‖v‖ of a step; a longer v is shortened to it. (Clipping inside the closure would break
             the control variate: the gradients at x and y would be cut differently.)
@@ -136,6 +139,8 @@ class FiniteSumOptimizer(Optimizer):
         self.method = self._resolve(method, options)
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
+        self._data: Any = ()
+        """What `batches` reads from, while it does."""
         defaults = {"lr": 1.0 if lr is None else lr, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, defaults)
         # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
@@ -223,7 +228,9 @@ class FiniteSumOptimizer(Optimizer):
             raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
-        return self._iterate(feed(data, self.n, self.sampler), budget, deadline, until)
+        read = feed(data, self.n, self.sampler)
+        self._data = data
+        return self._iterate(read, budget, deadline, until)
 
     def _iterate(
         self, read: Feed, budget: float, deadline: float, until: Callable[[Record], bool] | None
@@ -289,7 +296,11 @@ class FiniteSumOptimizer(Optimizer):
         if closure is None:
             raise TypeError(CLOSURE_HELP)
         with foreach(self._foreach):
-            loss = self._executor.step(closure)
+            try:
+                loss = self._executor.step(closure)
+            except BadSamples as error:
+                bad = not_finite(self._data, error.samples)
+                raise BadSamples(error.fault, bad) if bad else error from None
         self._tell()
         return loss
 
@@ -381,7 +392,8 @@ class FiniteSumOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and deepcopy: all but the hooks, as torch has it, and a scheduler's wrapper of `step`."""
-        return {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
+        kept = {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
+        return {**kept, "_data": ()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

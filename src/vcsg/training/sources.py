@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from vcsg.gpu.graphs import Samples
 from vcsg.run.feeding import PhaseSampler
@@ -42,6 +42,10 @@ class TensorSource:
             return dict(zip(self._names, drawn, strict=True))
         return drawn[0] if self._single else tuple(drawn)
 
+    def single(self, index: int) -> Any:
+        """A batch of that sample alone."""
+        return self.batch([t[index : index + 1] for t in self._tensors])
+
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
         """All samples in their order, `size` at once, as pairs (number of samples, batch)."""
         for start in range(0, self.n, size):
@@ -71,6 +75,10 @@ class DatasetSource:
 
     def batch(self, drawn: Any) -> Any:
         return _move(drawn, self._device)
+
+    def single(self, index: int) -> Any:
+        """A batch of that sample alone."""
+        return self.batch((self._options["collate_fn"] or default_collate)([self._dataset[index]]))
 
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
         self._loader = self._loader or DataLoader(self._dataset, size, **self._options)
