@@ -20,8 +20,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "gpu": ["kernels", "graphs", "executor"],
     "training": [
-        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "result", "progress", "evaluation",
-        "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "result", "progress",
+        "evaluation", "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",

@@ -165,7 +165,8 @@ class ClosureExecutor:
                 value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
             if state.suspect and not all_finite(v):
                 value = math.nan
-            sound = not math.isfinite(value + beside) and self._recheck(closure, "the loss or the gradient is not finite")
+            bad = not math.isfinite(value + beside)
+            sound = bad and self._recheck(closure, f"in epoch {state.epoch} the loss or the gradient is not finite")
             if not course.allows(value, beside, sound):
                 undo()
                 return loss

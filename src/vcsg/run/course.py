@@ -160,7 +160,8 @@ class Course:
         bad point.
         """
         state, phase = self.state, self.state.phase
-        if phase.kind == "smoothness" or (state.suspect and state.rollbacks) or (phase.kind == "inner" and state.position == 0 and not state.drawn):
+        first = phase.kind == "inner" and state.position == 0 and not state.drawn
+        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks):
             return 0
         last = min(self.next_judgement(), state.position + most)
         each = self._evaluations() if phase.kind == "inner" else 1
@@ -245,7 +246,7 @@ class Course:
         if state.epoch == state.good_epoch:
             state.watch = state.watch.renewed()  # back at a point that was accepted: it is the reference
         finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
-        fault = "a loss or a gradient is not finite"
+        fault: str | None = "a loss or a gradient is not finite"
         if finite:
             fault = state.watch.fault(anchor, self._holder.sign, state.L)
         if not finite and state.good_epoch == 0:

@@ -51,7 +51,7 @@ def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
 
 
 def not_finite(data: Any, samples: Sequence[int]) -> list[int]:
-    """Those of the samples that have a number in them that is not finite, as the data are before any model sees them."""
+    """Those of the samples whose data have a number that is not finite, before any model sees them."""
     if isinstance(data, DataLoader):
         return [i for i in samples if not _finite(data.dataset[i])]
     tensors = [data] if isinstance(data, Tensor) else data

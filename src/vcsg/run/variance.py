@@ -65,7 +65,8 @@ class AnchorSum:
         """Count one chunk that is in the mean; `deviation` is ‖g_k − g‖² from the mean before it."""
         before, after = self.samples, self.samples + size
         self.spread += size * before / after * deviation
-        self.loss_spread += size * before / after * (loss - self.loss) * (loss - self.loss)  # `**` raises where it overflows
+        away = loss - self.loss
+        self.loss_spread += size * before / after * (away * away)  # away**2 raises where it overflows
         self.loss += (loss - self.loss) * size / after
         self.samples, self.chunks = after, self.chunks + 1
 

@@ -108,13 +108,13 @@ class Watch:
         fall = self.start_loss - self.best_loss
         if fall > abs(self.start_loss) / 2 and loss - margin > self.start_loss - fall / 20:
             return f"the loss is back at {loss:.4g}, where it began, after {self.best_loss:.4g}"
-        collapsed = f"and yet E‖∇f_i‖² fell to {anchor.moment:.4g}: f is flat here, as where the units of a net are dead"
+        collapsed = f"and yet E‖∇f_i‖² fell to {anchor.moment:.4g}: f is flat here, as where a net is dead"
         back = loss - margin > self.best_loss + fall / 2
         if back and anchor.moment * COLLAPSE < self.best_moment:
             return f"the loss is {loss:.4g} after {self.best_loss:.4g}, {collapsed}"
         # A closure may return a constant in place of the loss, which tells nothing.
-        judged = L is not None and loss != self.start_loss
-        still = judged and self.start_loss - loss + margin < self.start_gradient / (4 * L)
+        judged = loss != self.start_loss
+        still = judged and L is not None and self.start_loss - loss + margin < self.start_gradient / (4 * L)
         if still and anchor.moment * COLLAPSE < self.start_moment:
             return f"the loss has hardly fallen, from {self.start_loss:.4g} to {loss:.4g}, {collapsed}"
         return None
