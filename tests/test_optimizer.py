@@ -518,7 +518,7 @@ def test_a_step_that_is_not_finite_at_the_very_end_is_undone() -> None:
 
         def poisoned(evaluate: Any = evaluate) -> Tensor:
             loss = evaluate()
-            if optimizer.ifo >= 118:
+            if optimizer.ifo >= 120:
                 p.grad.fill_(math.nan)
             return loss
 

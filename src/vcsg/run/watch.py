@@ -50,7 +50,8 @@ class Watch:
     learnt before, or its E‖∇f_i‖² is small, where a loss that grows in a net that lives brings larger gradients. So the
     point is condemned, four standard errors allowed for,
 
-    - where the loss fell by more than half of |the first loss|, and is back at the first but for a twentieth of that;
+    - where the loss fell by more than half of |the first loss|, and is back at the first but for a twentieth of that
+      (not by a larger anchor than the first);
     - where the loss is back above the middle between the first and the lowest, and E‖∇f_i‖² is a fifth or less of
       what it was at the lowest;
     - where E‖∇f_i‖² is a fifth or less of the first, and the loss fell by less than ‖∇f‖²/(4L) of the first anchor.
@@ -67,7 +68,8 @@ class Watch:
     start_loss: float = math.nan
     start_moment: float = math.nan
     start_gradient: float = math.nan
-    """Loss, E‖∇f_i‖² and a lower estimate of ‖∇f‖² at the first anchor of the run."""
+    start_size: int = 0
+    """Loss, E‖∇f_i‖², a lower estimate of ‖∇f‖² and the size of the first anchor of the run."""
     best_loss: float = math.nan
     best_moment: float = math.nan
     """The lowest loss of all anchors of the run, and E‖∇f_i‖² there."""
@@ -78,6 +80,7 @@ class Watch:
             start_loss=self.start_loss,
             start_moment=self.start_moment,
             start_gradient=self.start_gradient,
+            start_size=self.start_size,
             best_loss=self.best_loss,
             best_moment=self.best_moment,
         )
@@ -106,7 +109,8 @@ class Watch:
     def _dead(self, loss: float, margin: float, anchor: Anchor, L: float | None) -> str | None:
         """Whether the loss came back all the way, or half of it or never fell while the samples' gradients vanished."""
         fall = self.start_loss - self.best_loss
-        if fall > abs(self.start_loss) / 2 and loss - margin > self.start_loss - fall / 20:
+        comparable = anchor.B <= self.start_size and fall > abs(self.start_loss) / 2
+        if comparable and loss - margin > self.start_loss - fall / 20:
             return f"the loss is back at {loss:.4g}, where it began, after {self.best_loss:.4g}"
         collapsed = f"and yet E‖∇f_i‖² fell to {anchor.moment:.4g}: f is flat here, as where a net is dead"
         back = loss - margin > self.best_loss + fall / 2
@@ -122,7 +126,7 @@ class Watch:
     def _note(self, loss: float, anchor: Anchor) -> None:
         """Remember the first anchor of the run, and that of the lowest loss; what its few samples may miss is in."""
         if math.isnan(self.start_loss):
-            self.start_loss, self.start_moment = loss, anchor.moment
+            self.start_loss, self.start_moment, self.start_size = loss, anchor.moment, anchor.B
             self.start_gradient = max(0.0, anchor.gradient_norm2 - LOSS_ERRORS * anchor.noise)
         if not self.best_loss <= loss:
             self.best_loss, self.best_moment = loss, anchor.moment
