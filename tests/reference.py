@@ -71,10 +71,11 @@ def vcsg_sizes(j: int, n: int, S: float, S1: float, options: dict) -> tuple[int,
     B = min(max(B, options.get("B_min", 32)), n)
     floor = options.get("b_min", 1)
     if j == 1 and options.get("first_epoch", True):
-        return n, max(round(n**0.25), floor), 1 / 3 / math.sqrt(n), "start", B
+        b = max(round(n**0.25), floor)
+        return n, b, math.sqrt(b / round(n**0.25) / n) / 3, "start", B
     if term1 <= term2:
         return B, max(round(B**0.25), floor), 1 / 3, "first", B
-    return B, max(1, floor), 1 / 3 / math.sqrt(B), "second", B
+    return B, floor, math.sqrt(floor / B) / 3, "second", B  # l.183 with alpha = 1/2; b = 1 as printed
 
 
 def growing_sizes(j: int, n: int, ratio: float, options: dict) -> tuple[int, int, float, int]:

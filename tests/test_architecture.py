@@ -20,9 +20,9 @@ ORDER: dict[str, list[str]] = {
     ],
     "gpu": ["triton_kernels", "graphs", "executor"],
     "training": [
-        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "batch_norm", "result", "progress",
-        "evaluation", "choosing",
-        "checkpoints", "saving", "engine", "loop", "session", "arguments", "fitting",
+        "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "batch_norm",
+        "result", "progress", "evaluation", "choosing", "checkpoints", "saving", "engine", "loop", "session",
+        "arguments", "fitting",
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",

@@ -249,9 +249,9 @@ def test_an_anchor_that_moves_has_moved_as_far_as_steps_were_taken(step: int) ->
     plain, seen = Plain(optimizer._executor, model), []
     take = optimizer._course.allows
 
-    def allows(value: float, beside: float) -> bool:
+    def allows(value: float, beside: float, sound: bool = False) -> bool:
         seen.append((optimizer._state.position, optimizer._state.depth))
-        return take(value, beside)
+        return take(value, beside, sound)
 
     optimizer._course.allows = allows  # type: ignore[method-assign]
     for _ in optimizer.batches(data(), passes=math.inf):

@@ -33,7 +33,7 @@ class Number:
     x: float = 5.0
     mean: float = 0.0
     kept: dict[str, float] = field(default_factory=dict)
-    lr, sign = 1.0, 1
+    lr, sign, penalty = 1.0, 1, 0.0
 
     def store(self, name: str) -> None:
         self.kept[name] = self.x

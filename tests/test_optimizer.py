@@ -223,7 +223,7 @@ def test_a_gradient_that_is_not_finite_later_in_the_first_anchor() -> None:
 def test_a_bad_sample_at_the_anchor_point_is_named() -> None:
     optimizer, p = place("svrg", "inner")
     before, x = copy.deepcopy(optimizer.state_dict()), p.detach().clone()
-    with pytest.raises(FloatingPointError, match=r"look at the samples \[\d+\]"):
+    with pytest.raises(FloatingPointError, match=r"at the last good point.* look at the model and at the sample \d+"):
         optimizer.step(lambda: infinite(p))
     assert torch.equal(p, x)
     assert str(optimizer.state_dict()) == str(before)
@@ -518,7 +518,7 @@ def test_a_step_that_is_not_finite_at_the_very_end_is_undone() -> None:
 
         def poisoned(evaluate: Any = evaluate) -> Tensor:
             loss = evaluate()
-            if optimizer.ifo >= 118:
+            if optimizer.ifo >= 120:
                 p.grad.fill_(math.nan)
             return loss
 

@@ -31,13 +31,14 @@ from vcsg.method.definition import OUTPUTS, Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
-from vcsg.run.feeding import Feed, PhaseSampler, feed
+from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import ranks_of
 from vcsg.run.record import Record
 from vcsg.run.sampling import Phase
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
+from vcsg.run.watch import BadSamples
 
 CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
     def closure():
@@ -80,10 +81,12 @@ class FiniteSumOptimizer(Optimizer):
         method: a `Method`, or the name of a registered one.
         lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
             step itself, and L = γ/lr.
-        L: the smoothness constant of f_I; None estimates it at the first anchor from mini-batches of the size in use.
+        L: the smoothness constant of f_I; None estimates it at the first anchor, from mini-batches of the size of this
+            epoch or the next, whichever is smaller.
         step: what a step makes of v: "plain" (η from L), "adaptive" (as Adam) or "orthogonal" (as Muon), or a rule of
             `vcsg.method` with options of its own; None is the method's.
-        weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`.
+        weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`. The loss
+            in a `Record` is that of f; what `step` returns is that of the closure.
         decoupled_weight_decay: shrinks x by the factor 1 − η·decoupled_weight_decay in every step, apart from v, as
             AdamW does; per group.
         maximize: climbs instead, as if every f_i had the opposite sign.
@@ -152,6 +155,8 @@ class FiniteSumOptimizer(Optimizer):
             raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
+        self._data: Any = ()
+        """The data that `batches` reads, while it does."""
         defaults = {
             "lr": 1.0 if lr is None else lr,
             "weight_decay": weight_decay,
@@ -244,7 +249,9 @@ class FiniteSumOptimizer(Optimizer):
             raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
-        return self._iterate(feed(data, self.n, self.sampler), budget, deadline, until)
+        read = feed(data, self.n, self.sampler)
+        self._data = data
+        return self._iterate(read, budget, deadline, until)
 
     def _iterate(
         self, read: Feed, budget: float, deadline: float, until: Callable[[Record], bool] | None
@@ -310,7 +317,11 @@ class FiniteSumOptimizer(Optimizer):
         if closure is None:
             raise TypeError(CLOSURE_HELP)
         with foreach(self._foreach):
-            loss = self._executor.step(closure)
+            try:
+                loss = self._executor.step(closure)
+            except BadSamples as error:
+                bad = not_finite(self._data, error.samples)
+                raise BadSamples(error.fault, bad) if bad else error from None
         self._tell()
         return loss
 
@@ -414,7 +425,8 @@ class FiniteSumOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """The attributes to pickle and to copy: all but hooks, as torch has it, and a scheduler's wrapper of `step`."""
-        return {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
+        kept = {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
+        return {**kept, "_data": ()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -165,11 +165,12 @@ class GraphExecutor:
         Returns the samples of those steps, and the sum of their losses. 0 samples: the next step is not one of those
         that are done here.
         """
-        course, state = self._course, self._course.state
-        count = course.ready(most, limit)
+        course = self._course
+        if self._point.refresh() and self._single.behind:
+            course.begin_anew()
+        state, count = course.state, course.ready(most, limit)
         if not count:
             return 0, 0.0
-        self._point.refresh()
         self._look_up()
         phase, first = state.phase, state.position
         sizes = [phase.size(k) for k in range(first, first + count)]

@@ -6,6 +6,7 @@ and the shared tests check it. "l." is a line of the paper's source; docs/paper.
 
 from __future__ import annotations
 
+import logging
 import math
 from numbers import Integral
 
@@ -30,6 +31,10 @@ LAMBDA_FIRST = (15 - math.sqrt(97)) / 16
 """λ* of the first regime (l.320), about 0.3219."""
 LAMBDA_SECOND = 5 / 8
 """λ* of the second regime (l.326)."""
+ALG_4_K = 12.0
+"""K in B = K·S*/ε as Alg 4 has it (l.288)."""
+
+logger = logging.getLogger("vcsg")
 
 
 @register
@@ -82,15 +87,16 @@ def growing_svrg(B: int = 1024, growth: float = 4.0, b: int = 8) -> Method:
 
 
 @register
-def scsg(eps: float | None = None, K: float = 12.0, b: int = 1, B_min: int = 2) -> Method:
+def scsg(eps: float | None = None, K: float = ALG_4_K, b: int = 1, B_min: int = 2) -> Method:
     """SCSG (Lei et al. 2017): SVRG with an anchor of B_j ≤ n samples, a geometric N_j, η = (b/B)^{2/3}/(3L).
 
     Args:
         eps: None for B_j = min(⌈j^{3/2}⌉, n); a target ε for ‖∇f‖² for B_j = K·S*/ε, with a first anchor of n.
-        K: the constant in K·S*/ε.
+        K: the constant in K·S*/ε; without `eps` it has no effect.
         b: the mini-batch size.
         B_min: the smallest anchor when `eps` is given.
     """
+    _tell_of_K(eps, K)
     size = Growing() if eps is None else Bounded(_positive("eps", eps), _positive("K", K), _anchor_floor(B_min))
     return Method("scsg", {"": Constant(SVRG_WEIGHTS)}, PowerLaw(size, _size("b", b), alpha=2 / 3), "geometric")
 
@@ -142,7 +148,7 @@ def biased_svrg(lam: float = LAMBDA_SECOND, B: int | None = None, b: int | None 
 @register
 def vcsg(
     eps: float | None = None,
-    K: float = 12.0,
+    K: float = ALG_4_K,
     sigma: float | None = None,
     rho: float = 0.9,
     B_min: int = 32,
@@ -154,11 +160,12 @@ def vcsg(
 
     B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})). Where the first term is the smaller: b = B^{1/4},
     η = 1/(3L), and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
-    b = 1, η = 1/(3L√B), and Alg 3 with λ = 5/8.
+    b = 1, η = 1/(3L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with √b.
 
     Args:
         eps: the target ε for ‖∇f‖²; None derives it at the first anchor so that the next one has n/100 samples.
-        K: 12 as in Alg 4 (l.288); 1 is the theorem's (l.318).
+        K: 12 as in Alg 4 (l.288); 1 is the theorem's (l.318). Without `eps` it has no effect: the ε that is derived
+            is proportional to it.
         sigma: σ; None is the first measured S*.
         rho: ρ in (0, 1); 0.99 suits a coarse ε ≥ 1e-3.
         B_min: the smallest anchor.
@@ -171,6 +178,7 @@ def vcsg(
         raise ValueError(f"comparison = {comparison!r}: choose one of {', '.join((*TESTS, 'never'))}")
     if not isinstance(first_epoch, bool):
         raise ValueError(f"first_epoch = {first_epoch!r}: give True or False")
+    _tell_of_K(eps, K)
     first: Rule = Constant(HALF)
     if comparison != "never":
         first = Tested(comparison, weighted(LAMBDA_FIRST), HALF)
@@ -370,6 +378,11 @@ def _remembering(name: str, weights: Weights, b: int | None, step: StepRule | No
     schedule = PowerLaw(Given(), _optional_size("b", b), beta=1, b_max=64, alpha=0)
     rules = {"": Constant(weights)}
     return Method(name, rules, schedule, "fixed", moves="step", drawn="never", step=step or Plain())
+
+
+def _tell_of_K(eps: float | None, K: float) -> None:
+    if eps is None and _positive("K", K) != ALG_4_K:
+        logger.warning("K = %g has no effect without eps: give eps=, or leave K out", K)
 
 
 def _size(name: str, size: int) -> int:

@@ -158,6 +158,9 @@ class VarianceControlled:
     η = γ/(L√B). With `first_epoch`, epoch 1 is that of the experiments (l.377, regime "start"): B = n,
     b = n^{1/4}, η = γ/(L√n).
 
+    A floor `b_min` above the printed b makes an epoch of fewer steps. In the second regime and the start, where the
+    step is (b/B)^α of l.183 with α = ½, it then is longer by the root of the ratio.
+
     ε = None takes ε = K·S*/(n/100) at the first anchor, so that the next anchor has n/100 samples (B_min
     permitting); σ = None takes the first S*, which makes the second term dimensionless.
     """
@@ -187,14 +190,18 @@ class VarianceControlled:
             B, b, factor = bound, root(bound, 0.25), 1.0
         else:
             B, b, factor = bound, 1, bound**-0.5
-        return Plan(B, max(b, self.b_min), factor, next_B=bound, regime=regime, eps=eps)
+        if b < self.b_min:
+            factor *= 1.0 if regime == "first" else math.sqrt(self.b_min / b)
+            b = self.b_min
+        return Plan(B, b, factor, next_B=bound, regime=regime, eps=eps)
 
     def bound(self, facts: Facts) -> tuple[int, str]:
         """B_j by the formula, and the regime."""
         if not facts.variance > 0:  # none, or not known
             return clamped(0.0, self.B_min, facts.n), "first"
         sigma = facts.first_variance if self.sigma is None else self.sigma
-        target = self.K * facts.variance / self.target(facts)
+        eps = self.target(facts)
+        target = self.K * facts.variance / eps if eps else math.inf
         decaying = 0.14 * math.sqrt(facts.n) * sigma * self.rho ** (2 * facts.epoch)
         full = facts.n * facts.variance / (facts.variance + decaying)
         return clamped(min(target, full), self.B_min, facts.n), "first" if target <= full else "second"

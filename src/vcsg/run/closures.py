@@ -48,12 +48,14 @@ class ClosureExecutor:
 
     def step(self, closure: Closure) -> Any:
         """Do the work of one batch; returns the loss of the closure, in an inner step that at x."""
-        self.point.refresh()
+        thawed = self.point.refresh()
         if not self.ranks.met:
             self._meet()
         closure = self.ranks.prepared(closure)
         try:
             with self.point.randomness:
+                if thawed and self.behind:
+                    return self._begin_anew(closure)
                 match self.course.state.phase.kind:
                     case "anchor":
                         return self._anchor_step(closure)
@@ -79,6 +81,19 @@ class ClosureExecutor:
         if state.steps == 0:
             self.ranks.begin([*point.all_params, *point.buffers])
 
+    @property
+    def behind(self) -> bool:
+        """Whether there is an anchor, or part of one, which knows nothing of a parameter that moves since."""
+        state = self.course.state
+        return state.depth >= 0 or (state.phase.kind == "anchor" and state.position > 0)
+
+    def _begin_anew(self, closure: Closure) -> Any:
+        """A parameter was thawed in mid-epoch: m says nothing of it. The batch in hand has no place in a new anchor."""
+        loss, _ = self.point.evaluate_at(closure, self._closure_seed())
+        self.course.pass_over()
+        self.course.begin_anew()
+        return loss
+
     def _anchor_step(self, closure: Closure) -> Any:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         course, state = self.course, self.course.state
@@ -86,6 +101,8 @@ class ClosureExecutor:
         own, weight = self.ranks.share.part(state.phase, state.position)
         size = own.stop - own.start if weight else 0
         deviation = self._absorb(size, float(loss), gradient) if size else 0.0
+        if not math.isfinite(float(loss) + deviation):
+            self._recheck(closure, f"at the anchor of epoch {state.epoch} the loss or the gradient is not finite")
         course.take_chunk(size, float(loss), deviation)
         self.close_anchor()
         return loss
@@ -139,14 +156,20 @@ class ClosureExecutor:
         [(read, write)] = course.levels(1)
         beside, at_anchor = self._at_anchor(closure, read) if course.compares else (0.0, [])
         buffers = self.ranks.watched(point.buffers)
-        loss, v = point.evaluate(closure, self._closure_seed())
-        value = float(loss)
-        mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
-        if not table:
-            weight, losses = self._weight(), (value, beside)
-            value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
-        if not course.allows(value, beside):
-            return loss
+        with point.kept_buffers() as undo:
+            loss, v = point.evaluate(closure, self._closure_seed())
+            value = float(loss)
+            mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
+            if not table:
+                weight, losses = self._weight(), (value, beside)
+                value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
+            if state.suspect and not all_finite(v):
+                value = math.nan
+            bad = not math.isfinite(value + beside)
+            sound = bad and self._recheck(closure, f"in epoch {state.epoch} the loss or the gradient is not finite")
+            if not course.allows(value, beside, sound):
+                undo()
+                return loss
         if table:
             v = point.renew(at_anchor, v, course.samples() / course.n, state.phase.blocks)
         [numbers] = course.step_numbers()
@@ -167,6 +190,17 @@ class ClosureExecutor:
             return 0.0, self.point.table_row(phase.block(position), phase.blocks)
         loss, gradient = self.point.evaluate_at(closure, self._closure_seed(), f"anchor{level or ''}")
         return float(loss), gradient
+
+    def _recheck(self, closure: Closure, fault: str) -> bool:
+        """Evaluate a batch that had what is not finite once more, at the last good point; the course raises if need be.
+
+        Nothing is known before there is such a point: False.
+        """
+        if self.course.state.good_epoch == 0:
+            return False
+        loss, gradient = self.point.evaluate_at(closure, self._closure_seed(), "anchor")
+        self.course.recheck(fault, math.isfinite(float(loss)) and all_finite(gradient))
+        return True
 
     def settle(self) -> None:
         """Never end in NaN: if the last step was not finite, go back to the last good point."""

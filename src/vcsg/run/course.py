@@ -28,7 +28,7 @@ from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
 from vcsg.run.state import CourseState
 from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.run.watch import Diverged, Watch
+from vcsg.run.watch import BadSamples, Diverged
 
 logger = logging.getLogger("vcsg")
 
@@ -74,11 +74,15 @@ class Holder(Protocol):
 
     @property
     def lr(self) -> float:
-        """The `lr` of the first parameter group."""
+        """The `lr` of the first parameter group that moves."""
 
     @property
     def sign(self) -> int:
         """1 to minimise, −1 to maximise, 0 where parameter groups differ and the loss tells nothing."""
+
+    @property
+    def penalty(self) -> float:
+        """What f has at x beside the losses that are reported: Σ (weight_decay/2)‖x‖² over the parameter groups."""
 
     def store(self, name: str) -> None:
         """Copy x to the point of that name."""
@@ -198,10 +202,13 @@ class Course:
     def ready(self, most: int, limit: float) -> int:
         """How many of the next steps can be executed at once: at most so many, until `limit` gradients are counted.
 
-        Not the estimate of L, nor the first step of an epoch without an anchor, whose loss judges the point before.
+        Not the estimate of L, nor the first step of an epoch without an anchor, whose loss judges the point before. An
+        epoch that is tried again because something was not finite goes step by step: that tells bad samples from a
+        bad point.
         """
         state, phase = self.state, self.state.phase
-        if phase.kind == "smoothness" or (phase.kind == "inner" and state.position == 0 and not state.drawn):
+        first = phase.kind == "inner" and state.position == 0 and not state.drawn
+        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks):
             return 0
         last = min(self.next_judgement(), state.position + most)
         each = self._evaluations() if phase.kind == "inner" else 1
@@ -224,9 +231,9 @@ class Course:
         return self.share.samples(self.state.phase, self.state.position)
 
     def sample_numbers(self) -> list[int]:
-        """The samples of the current batch, at most ten of them."""
+        """The samples of the current batch that this rank evaluates."""
         own = self.share.part(self.state.phase, self.state.position)[0]
-        return [int(i) for i in self.state.phase.indices[own][:10]]
+        return [int(i) for i in self.state.phase.indices[own]]
 
     def limit(self, budget: float) -> None:
         """The run is to stop at so many gradients: several ranks then stop at the batch where one would."""
@@ -248,10 +255,11 @@ class Course:
         elif size and not fault:
             state.anchor_sum.take(size, loss, deviation)
         if fault and state.good_epoch == 0:
-            raise FloatingPointError(self._bad_start(fault))
+            raise self._bad_start(fault)
         state.steps += 1
         state.ifo += self.samples()
         if fault:
+            state.suspect = True
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
         state.position += self.share.width(state.phase, state.position)
@@ -281,20 +289,24 @@ class Course:
         state = self.state
         state.anchor_sum = total
         anchor = total.close(self.n, g_norm2)
+        anchor = replace(anchor, loss=anchor.loss + self._holder.sign * self._holder.penalty)
         if state.epoch == state.good_epoch:
-            state.watch = Watch()  # back at a point that was accepted: it is the reference
+            state.watch = state.watch.renewed()  # back at a point that was accepted: it is the reference
         finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
-        fault = state.watch.fault(anchor, self._holder.sign) if finite else "a loss or a gradient is not finite"
+        fault: str | None = "a loss or a gradient is not finite"
+        if finite:
+            fault = state.watch.fault(anchor, self._holder.sign, state.L)
         if not finite and state.good_epoch == 0:
             self.state = state.rewound()
             raise FloatingPointError(
                 f"{fault} at the starting point, before any step: look at the model and at the samples"
             )
         if fault:
+            state.suspect = state.suspect or not finite
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
         state.anchor, state.depth = anchor, 0
-        if math.isnan(state.first_variance):
+        if not state.first_variance > 0:
             state.first_variance = anchor.variance
         self._accept_point()
         self._make_plan()
@@ -318,28 +330,41 @@ class Course:
             state.L = statistics.median(c for c in curvatures if c)
             self._begin_inner()
 
-    def allows(self, loss: float, beside: float) -> bool:
+    def allows(self, loss: float, beside: float, sound: bool = False) -> bool:
         """Whether the next inner step may be taken, from its losses at x and at the anchor; asked before x moves.
 
         Where not, the run has gone back. Only losses are looked at: a step that is not finite shows in the next loss,
-        at the next anchor, or when the loop ends, and no pass over the gradient is spent on it.
+        at the next anchor, or when the loop ends, and no pass over the gradient is spent on it. `sound` says that the
+        samples were found fine at the last good point, so that it is an anchor on the way that is not.
         """
         state = self.state
-        if not math.isfinite(beside):
-            raise FloatingPointError(
-                f"the loss is {beside} at the anchor, where the anchor's own samples were fine: "
-                f"look at the samples {self.sample_numbers()}"
+        if not math.isfinite(beside) and not sound:
+            raise BadSamples(
+                f"the loss is {beside} at the anchor, where the anchor's own samples were fine", self.sample_numbers()
             )
-        if math.isfinite(loss):
+        if math.isfinite(loss) and math.isfinite(beside):
             if state.position == 0 and not state.drawn:
                 self._pass_by()
             return True
         if state.good_epoch == 0:
-            raise FloatingPointError(self._bad_start(f"the loss is {loss}"))
+            raise self._bad_start(f"the loss is {loss}")
         state.steps += 1
         state.ifo += self._evaluations() * self.samples()
-        self.roll_back(f"in inner step {state.position + 1} of epoch {state.epoch} the loss is {loss}")
+        state.suspect = True
+        found = beside if math.isfinite(loss) else loss
+        self.roll_back(f"in inner step {state.position + 1} of epoch {state.epoch} the loss is {found}")
         return False
+
+    def recheck(self, fault: str, sound: bool) -> None:
+        """A batch had what is not finite, and was evaluated once more at the last good point: was it sound there?
+
+        Where not, its samples are at fault and not the step: no smaller one would help.
+        """
+        if not sound:
+            where = f"and so it is at the last good point, of epoch {self.state.good_epoch}"
+            raise BadSamples(f"{fault}, {where}", self.sample_numbers())
+        if self.share.ranks == 1 or self.state.phase.kind == "inner":  # else the other ranks know nothing of it
+            self.state.ifo += self.samples()
 
     def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
         """Inner steps were taken; the loss of each at x and at the anchor.
@@ -363,7 +388,8 @@ class Course:
         if good == len(losses) or state.phase is not phase:
             return
         try:
-            self.allows(losses[good], beside[good])
+            # An anchor that moved along may itself have diverged: steps one by one will tell.
+            self.allows(losses[good], beside[good], sound=self.method.moves != "epoch")
         except FloatingPointError:
             self._holder.restore("anchor")  # x went on
             state.depth = -1
@@ -378,7 +404,7 @@ class Course:
         self._holder.restore("anchor")
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
         state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
-        state.loss_sum, state.loss_count, state.judged = 0.0, 0, False
+        state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, False
         state.rollbacks += 1
         tried = state.L
         state.L = 2 * (state.L or 0.0)
@@ -390,6 +416,16 @@ class Course:
                 "an extreme loss"
             )
         logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, state.epoch, state.L)
+
+    def begin_anew(self) -> None:
+        """Begin the epoch again at x: parameters move from now on of which no anchor knows."""
+        self.state.depth, self.state.curvatures = -1, []
+        self._begin_epoch()
+
+    def pass_over(self) -> None:
+        """The batch in hand was evaluated for nothing."""
+        self.state.ifo += self.samples()
+        self.state.steps += 1
 
     # --- output
 
@@ -460,10 +496,20 @@ class Course:
         self._check_plan(plan)
         state.plan = replace(plan, b=max(plan.b, self._least))
         if state.L is None:
-            draws, size = smoothness.plan(state.plan.b, self.options.chunk, self.n)
+            draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()
+
+    def _smallest_batch(self) -> int:
+        """The smallest mini-batch of this epoch and the next, as they are planned from the S* of now.
+
+        The smaller a mini-batch, the larger its curvature, and L has to serve for all.
+        """
+        state = self.state
+        variance = state.anchor.variance if state.anchor else math.nan
+        ahead = self.method.schedule(Facts(state.epoch + 1, self.n, variance, state.first_variance))
+        return max(min(self._plan.b, ahead.b), self._least)
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a plan that could not be run as it stands: the schedule may be the user's own."""
@@ -573,18 +619,22 @@ class Course:
         if not self._judges_losses():
             return None
         state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
+        state.loss_size += sum(map(abs, losses))
         if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
             return None
-        mean = state.loss_sum / state.loss_count
-        state.loss_sum, state.loss_count, state.judged = 0.0, 0, True
-        return state.watch.loss_fault(self._holder.sign * mean)
+        mean, size = state.loss_sum / state.loss_count, state.loss_size / state.loss_count
+        state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, True
+        # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
+        penalty, moment = self._holder.penalty, state.watch.first_moment
+        least = 0.0 if math.isnan(moment) or not state.L else moment / state.L  # the fall by a step or so
+        sign = self._holder.sign
+        return state.watch.loss_fault(sign * (mean + sign * penalty), size + penalty, least=least)
 
     def _judges_losses(self) -> bool:
         return not (self.state.drawn and self.method.drawn == "epoch")
 
-    def _bad_start(self, fault: str) -> str:
-        samples = self.sample_numbers()
-        return f"{fault} at the starting point, before any step: look at the model and at the samples {samples}"
+    def _bad_start(self, fault: str) -> BadSamples:
+        return BadSamples(f"{fault} at the starting point, before any step", self.sample_numbers())
 
     # --- parts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,22 @@ def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
         f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
         "or a tuple of tensors with the samples along the first axis"
     )
+
+
+def not_finite(data: Any, samples: Sequence[int]) -> list[int]:
+    """Those of the samples whose data have a number that is not finite, before any model sees them."""
+    if isinstance(data, DataLoader):
+        return [i for i in samples if not _finite(data.dataset[i])]
+    tensors = [data] if isinstance(data, Tensor) else data
+    return [i for i in samples if not _finite([t[i] for t in tensors])]
+
+
+def _finite(sample: Any) -> bool:
+    if isinstance(sample, Mapping):
+        return all(map(_finite, sample.values()))
+    if isinstance(sample, (tuple, list)):
+        return all(map(_finite, sample))
+    return not isinstance(sample, Tensor) or bool(torch.isfinite(sample).all())
 
 
 def _tensor_feed(data: Tensor | Sequence[Tensor], n: int, share: Share) -> Feed:

@@ -16,7 +16,7 @@ from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule, is_mat
 from vcsg.run.course import StepNumbers
 from vcsg.run.preconditioning import Correction, correction, precondition
 from vcsg.run.randomness import Randomness
-from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, scale
+from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, norm2, scale
 
 Closure = Callable[[], Any]
 
@@ -68,14 +68,28 @@ class Point:
 
     @property
     def lr(self) -> float:
-        """The `lr` of the first parameter group."""
-        return float(self.groups[0]["lr"])
+        """The `lr` of the first parameter group that moves."""
+        moving = [float(group["lr"]) for group in self._moving() if group["lr"]]
+        return moving[0] if moving else float(self.groups[0]["lr"])
 
     @property
     def sign(self) -> int:
         """1 to minimise, −1 to maximise, 0 where the groups differ."""
-        signs = {-1 if group["maximize"] else 1 for group in self.groups}
+        signs = {-1 if group["maximize"] else 1 for group in self._moving()}
         return signs.pop() if len(signs) == 1 else 0
+
+    @property
+    def penalty(self) -> float:
+        """Σ (weight_decay/2)‖x‖² over the parameter groups, of the parameters that move."""
+        return sum(
+            0.5 * float(group["weight_decay"]) * norm2([p for p in group["params"] if p.requires_grad]).item()
+            for group in self._moving()
+            if group["weight_decay"]
+        )
+
+    def _moving(self) -> list[dict[str, Any]]:
+        """The groups that have a parameter that requires a gradient."""
+        return [group for group in self.groups if any(p.requires_grad for p in group["params"])]
 
     @property
     def all_params(self) -> list[Tensor]:
@@ -89,12 +103,21 @@ class Point:
             [*(float(group[name]) for name in names), *((*p.shape,) for p in group["params"])] for group in self.groups
         ]
 
-    def refresh(self) -> None:
-        """See whether parameters were added, frozen or thawed since. Looked up at every use, they would cost more."""
+    def refresh(self) -> bool:
+        """See whether parameters were added, frozen or thawed since. Looked up at every use, they would cost more.
+
+        Returns whether some were added or thawed. What is kept of these from an earlier time is forgotten.
+        """
         params = [p for group in self.groups for p in group["params"] if p.requires_grad]
-        if len(params) != len(self.params) or any(map(is_not, params, self.params)):
-            self.params, self.randomness = params, Randomness(params)
-            self._vectors.clear()
+        if len(params) == len(self.params) and not any(map(is_not, params, self.params)):
+            return False
+        before = set(map(id, self.params))
+        thawed = [p for p in params if id(p) not in before] if before else []
+        for p in thawed:
+            self._optimizer.state.pop(p, None)
+        self.params, self.randomness = params, Randomness(params)
+        self._vectors.clear()
+        return bool(thawed)
 
     def forget(self) -> None:
         """The optimizer's state was replaced."""
@@ -174,6 +197,8 @@ class Point:
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
             part = gradient[start : start + len(params)]
+            if not params:  # all frozen, or none: torch's calls for many tensors refuse an empty list
+                continue
             if group["maximize"]:
                 torch._foreach_neg_(part)
             if group["weight_decay"]:
@@ -185,6 +210,21 @@ class Point:
         """The same at the point of that name, or at x, without a trace in the buffers."""
         with self.pointed_at(name, [b.clone() for b in self.buffers]):
             return self.evaluate(closure, seed)
+
+    @contextmanager
+    def kept_buffers(self) -> Iterator[Callable[[], None]]:
+        """A context that puts the buffers back where it ends by an error; what it yields does so without one."""
+        before = [b.clone() for b in self.buffers]
+
+        def undo() -> None:
+            for b, old in zip(self.buffers, before, strict=True):
+                b.copy_(old)
+
+        try:
+            yield undo
+        except BaseException:
+            undo()
+            raise
 
     @contextmanager
     def pointed_at(self, name: str, buffers: list[Tensor]) -> Iterator[None]:

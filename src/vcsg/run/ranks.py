@@ -248,7 +248,7 @@ class Ranks(OneRank):
             chunks=round(sum(chunks for _, chunks, *_ in rows)),
             loss=loss,
             spread=sum(row[4] for row in rows),
-            loss_spread=sum(row[3] + row[0] * (row[2] - loss) ** 2 for row in rows),
+            loss_spread=sum(row[3] + row[0] * ((row[2] - loss) * (row[2] - loss)) for row in rows),
         )
         return merged, rows[0][5]
 

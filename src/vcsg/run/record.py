@@ -23,7 +23,7 @@ class Record:
     b: int
     """The mini-batch size."""
     step_size: float
-    """η, for the first parameter group."""
+    """η, for the first parameter group that moves."""
     length: int
     """N, the number of inner steps."""
     L: float
@@ -39,7 +39,7 @@ class Record:
 
     @property
     def loss(self) -> float:
-        """The mean loss over the anchor's samples."""
+        """f by the anchor's samples: their mean loss, and the penalty of `weight_decay` (less it, to maximise)."""
         return self.anchor.loss if self.anchor else math.nan
 
     @property

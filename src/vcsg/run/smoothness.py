@@ -1,8 +1,9 @@
 """How L is measured, which no paper gives for a net: from how many mini-batches, of how many samples.
 
-L is the largest curvature that a mini-batch of the size in use sees, the median over a few of them, measured once, at
-the first anchor (`vcsg.run.power_iteration`). Estimating again at later anchors fails on nets: a smaller step lets the
-sharpness rise, so the step falls further.
+L is the largest curvature that a mini-batch sees, the median over a few of them, measured once, at the first anchor
+(`vcsg.run.power_iteration`). Their size is the smaller of the mini-batches of that epoch and the next: VCSG begins with
+b = n^{1/4} and goes on with fewer. Estimating again at later anchors fails on nets: a smaller step lets the sharpness
+rise, so the step falls further.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class CourseState:
     loss_sum: float = 0.0
     loss_count: int = 0
     """The losses of the inner steps since they were last judged; only where no anchor judges."""
+    loss_size: float = 0.0
+    """Σ|loss| of the same steps."""
     judged: bool = False
     """Whether the losses since the last good point were found good."""
     watch: Watch = field(default_factory=Watch)
@@ -56,6 +58,8 @@ class CourseState:
     """Steps whose points are in the average, where the output is one."""
     rollbacks: int = 0
     """Since the last epoch that ended well."""
+    suspect: bool = False
+    """Whether the run went back because something was not finite: gradients of steps are looked at from then on."""
     pending: float = 0.0
     """The output weight of the last x̃_j, not yet offered to the reservoir: its anchor may still condemn it."""
     output_weight: float = 0.0

@@ -65,7 +65,8 @@ class AnchorSum:
         """Count one chunk that is in the mean; `deviation` is ‖g_k − g‖² from the mean before it."""
         before, after = self.samples, self.samples + size
         self.spread += size * before / after * deviation
-        self.loss_spread += size * before / after * (loss - self.loss) ** 2
+        away = loss - self.loss
+        self.loss_spread += size * before / after * (away * away)  # away**2 raises where it overflows
         self.loss += (loss - self.loss) * size / after
         self.samples, self.chunks = after, self.chunks + 1
 
@@ -88,7 +89,7 @@ class Anchor:
     n: int
     B: int
     loss: float
-    """The mean loss over the anchor's samples."""
+    """The mean loss over the anchor's samples, and the penalty of `weight_decay`: f by these samples."""
     loss_s2: float
     """The sample variance of the losses."""
     g_norm2: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcsg.run.variance import MIN_CHUNKS, Anchor
@@ -15,10 +16,27 @@ LOSS_ERRORS = 4.0
 """The standard errors of an anchor's loss that are allowed for on top."""
 STEP_LOSS_GROWTH = 1000.0
 """The same where losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
+COLLAPSE = 5.0
+"""E‖∇f_i‖² may fall by this factor while the loss rises back, and no more: beyond it the net is dead."""
 
 
 class Diverged(RuntimeError):
     """A run gave up: whatever the step size, it came back to what is not finite or far too large."""
+
+
+class BadSamples(FloatingPointError):
+    """The loss or the gradient of some samples is not finite at a point that is good for others: the data are at fault.
+
+    Args:
+        fault: what is not finite, and where.
+        samples: the numbers of the samples, those of a whole batch where no single ones are known.
+    """
+
+    def __init__(self, fault: str, samples: Sequence[int]) -> None:
+        self.fault, self.samples = fault, list(samples)
+        named = f"sample {samples[0]}" if len(samples) == 1 else f"samples {self.samples[:10]}"
+        rest = f", the first ten of {len(samples)} in the batch" if len(samples) > 10 else ""
+        super().__init__(f"{fault}: look at the model and at the {named}{rest}")
 
 
 @dataclass
@@ -27,6 +45,17 @@ class Watch:
 
     The references are fixed or fall (had they risen with the loss, a slow divergence would never be seen), except that
     a larger anchor than any before knows better: few samples may have missed the large losses of a heavy tail.
+
+    A dead net has the loss of a guess, which is about the first loss, so a bound above that never tells. But it had
+    learnt before, or its E‖∇f_i‖² is small, where a loss that grows in a net that lives brings larger gradients. So the
+    point is condemned, four standard errors allowed for,
+
+    - where the loss fell by more than half of |the first loss|, and is back at the first but for a twentieth of that
+      (not by a larger anchor than the first);
+    - where the loss is back above the middle between the first and the lowest, and E‖∇f_i‖² is a fifth or less of
+      what it was at the lowest;
+    - where E‖∇f_i‖² is a fifth or less of the first, and the loss fell by less than ‖∇f‖²/(4L) of the first anchor.
+      A convex f falls by ‖∇f‖²/(2L) at least before its gradient vanishes; each roll-back halves the bound.
     """
 
     first_loss: float = math.nan
@@ -34,27 +63,87 @@ class Watch:
     first_moment: float = math.nan
     """E‖∇f_i‖² = ‖g‖² + S* at the first anchor."""
     largest_anchor: int = 0
+    loss_scale: float = 0.0
+    """The mean |loss| of the samples that gave the first loss, as far as it is known."""
+    start_loss: float = math.nan
+    start_moment: float = math.nan
+    start_gradient: float = math.nan
+    start_size: int = 0
+    """Loss, E‖∇f_i‖², a lower estimate of ‖∇f‖² and the size of the first anchor of the run."""
+    best_loss: float = math.nan
+    best_moment: float = math.nan
+    """The lowest loss of all anchors of the run, and E‖∇f_i‖² there."""
 
-    def fault(self, anchor: Anchor, sign: int = 1) -> str | None:
+    def renewed(self) -> Watch:
+        """The watch for a point that is accepted: its anchor, drawn again, is the reference."""
+        return Watch(
+            start_loss=self.start_loss,
+            start_moment=self.start_moment,
+            start_gradient=self.start_gradient,
+            start_size=self.start_size,
+            best_loss=self.best_loss,
+            best_moment=self.best_moment,
+        )
+
+    def fault(self, anchor: Anchor, sign: int = 1, L: float | None = None) -> str | None:
         """Say what is wrong with the point of this anchor, or None. An anchor too small to tell is not judged.
 
         `sign` is −1 where f is maximised, and 0 where some parameters go up and some down, and the loss tells nothing.
         """
         if anchor.B < min(MIN_CHUNKS, anchor.n):
             return None
+        loss, margin = sign * anchor.loss, LOSS_ERRORS * anchor.loss_error
         if math.isnan(self.first_moment):
             self.first_moment = anchor.moment
+        elif sign and (fault := self._dead(loss, margin, anchor, L)):
+            return fault
         if self.first_moment and anchor.moment > GRADIENT_GROWTH * self.first_moment:
             return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
         if anchor.B > self.largest_anchor:
             self.largest_anchor, self.first_loss = anchor.B, math.nan
-        return self.loss_fault(sign * anchor.loss, LOSS_GROWTH, LOSS_ERRORS * anchor.loss_error)
+        fault = self.loss_fault(loss, abs(loss), LOSS_GROWTH, margin)
+        if not fault:
+            self._note(loss + margin, anchor)
+        return fault
 
-    def loss_fault(self, loss: float, growth: float = STEP_LOSS_GROWTH, margin: float = 0.0) -> str | None:
-        """Say what is wrong with this loss, or None."""
+    def _dead(self, loss: float, margin: float, anchor: Anchor, L: float | None) -> str | None:
+        """Whether the loss came back all the way, or half of it or never fell while the samples' gradients vanished."""
+        fall = self.start_loss - self.best_loss
+        comparable = anchor.B <= self.start_size and fall > abs(self.start_loss) / 2
+        if comparable and loss - margin > self.start_loss - fall / 20:
+            return f"the loss is back at {loss:.4g}, where it began, after {self.best_loss:.4g}"
+        collapsed = f"and yet E‖∇f_i‖² fell to {anchor.moment:.4g}: f is flat here, as where a net is dead"
+        back = loss - margin > self.best_loss + fall / 2
+        if back and anchor.moment * COLLAPSE < self.best_moment:
+            return f"the loss is {loss:.4g} after {self.best_loss:.4g}, {collapsed}"
+        # A closure may return a constant in place of the loss, which tells nothing.
+        judged = loss != self.start_loss
+        still = judged and L is not None and self.start_loss - loss + margin < self.start_gradient / (4 * L)
+        if still and anchor.moment * COLLAPSE < self.start_moment:
+            return f"the loss has hardly fallen, from {self.start_loss:.4g} to {loss:.4g}, {collapsed}"
+        return None
+
+    def _note(self, loss: float, anchor: Anchor) -> None:
+        """Remember the first anchor of the run, and that of the lowest loss; what its few samples may miss is in."""
+        if math.isnan(self.start_loss):
+            self.start_loss, self.start_moment, self.start_size = loss, anchor.moment, anchor.B
+            self.start_gradient = max(0.0, anchor.gradient_norm2 - LOSS_ERRORS * anchor.noise)
+        if not self.best_loss <= loss:
+            self.best_loss, self.best_moment = loss, anchor.moment
+
+    def loss_fault(
+        self, loss: float, size: float, growth: float = STEP_LOSS_GROWTH, margin: float = 0.0, least: float = 0.0
+    ) -> str | None:
+        """Say what is wrong with this loss, or None.
+
+        A loss may be near 0 by chance, and says nothing of its scale then. That is the largest of the mean |loss| of
+        the samples at the first (`size`), the fall since, and `least`.
+        """
         if math.isnan(self.first_loss):
             self.first_loss = self.lowest_loss = loss
-        if self.first_loss and loss > self.lowest_loss + growth * abs(self.first_loss) + margin:
+            self.loss_scale = size
+        scale = max(self.loss_scale, abs(self.first_loss), self.first_loss - self.lowest_loss, least)
+        if scale and loss > self.lowest_loss + growth * scale + margin:
             return f"the loss grew from {self.lowest_loss:.4g} to {loss:.4g}"
         self.lowest_loss = min(self.lowest_loss, loss + margin)
         return None

@@ -72,7 +72,7 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     params = [p for p in model.parameters() if p.requires_grad]
     buffers = [b.clone() for b in model.buffers()]
     count = min(2, train.n)
-    batch = train.first(count)
+    batch = train.take(0, count)
     with seeded(0, params), torch.enable_grad(), FlopCounterMode(display=False) as counter:
         torch.autograd.grad(objective(batch), params, allow_unused=True)
     with torch.no_grad():

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from vcsg.files import locked, sweep
+from vcsg.run.watch import BadSamples
+from vcsg.training.bad_samples import name_samples
 from vcsg.training.checkpoints import Checkpoints
 from vcsg.training.clock import Clock
 from vcsg.training.engine import StepEngine, check_engine
@@ -77,6 +79,7 @@ class Session:
         parts: Mapping[str, Part] | None = None,
     ) -> None:
         self._model, self._optimizer, self._limits, self._options = model, optimizer, limits, options
+        self._objective, self._train = objective, train
         self.clock = Clock(next(model.parameters()).device)
         with self._conditions():
             self._engine = StepEngine(options.engine, optimizer, model, objective, train)
@@ -114,7 +117,10 @@ class Session:
         saver = self._saver if _is_first_rank() else None
         shown = show(title, self._optimizer, self._limits.measured)
         with self._conditions(), shown as display, closing(self._engine):
-            return self._loop.run(stop, display, saver)
+            try:
+                return self._loop.run(stop, display, saver)
+            except BadSamples as error:
+                raise name_samples(error, self._model, self._objective, self._train) from None
 
     def save_to(self, checkpoints: Checkpoints, lasting: bool = False) -> None:
         """Write checkpoints there from now on; `lasting` keeps one of the end of the run as well."""

@@ -36,7 +36,7 @@ TESTS = {"norm": paired.NORM, "lemma": paired.LEMMA, "elementwise": paired.ELEME
 class LinearPoint:
     """The arrays of a run: x, the anchor y with its mean m, and the anchor that moves where the method has one."""
 
-    lr, sign = 1.0, 1
+    lr, sign, penalty = 1.0, 1, 0.0
 
     def __init__(self, problem: Problem, start: Array) -> None:
         self.problem, self.x = problem, start.copy()
@@ -130,7 +130,7 @@ class LinearExecutor:
         spread = variance(found, norms, n) * n / (n - 1) * (B - 1) if B > 1 else 0.0
         # The losses of single rows are not known: of some rows, the mean alone condemns nothing.
         total = AnchorSum(samples=B, chunks=B, loss=found.value, spread=spread, loss_spread=0.0 if n == B else math.inf)
-        self.course.take_anchor(total, found.norm**2)
+        self.course.take_anchor(total, found.norm * found.norm)
         return found
 
     def _inner(self) -> None:
