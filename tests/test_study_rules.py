@@ -228,6 +228,9 @@ def test_the_default_step_is_that_of_the_method_with_L_alone(name: str) -> None:
 
 def test_the_default_steps_of_the_baselines() -> None:
     assert default_step(Entry("tuned", "adamw", {}), None) == 1e-3
+    assert default_step(Entry("tuned", "torch-muon", {"adamw_lr": 0.1}), None) == 1e-3
+    assert default_step(Entry("tuned", "schedule-free-adamw", {}), None) == 0.0025
+    assert default_step(Entry("tuned", "prodigy", {}), None) == 1.0
     assert default_step(Entry("tuned", "sgd-momentum", {"momentum": 0.5}), 2.0) == pytest.approx(0.5 / 6)
 
 

@@ -305,7 +305,7 @@ def list_(
     if what is Listed.METHODS:
         for name in known_methods.names():
             options = ", ".join(known_methods.parameters(name))
-            print(f"{name:<14} {LABELS.get(name, name):<17} {options}")
+            print(f"{name:<20} {LABELS.get(name, name):<20} {options}")
         return
     for listing in workloads.names(data_dir):
         download = "" if listing.files is not None else f"  download: {listing.download / 1e6:.0f} MB"

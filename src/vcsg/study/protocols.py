@@ -34,6 +34,9 @@ MINIBATCHES: dict[str, dict[str, Options]] = {
         "sgd": {"b": 64},
         "sgd-momentum": {"b": 64},
         "adamw": {"b": 64},
+        "torch-muon": {"b": 64},
+        "schedule-free-adamw": {"b": 64},
+        "prodigy": {"b": 64},
     },
 }
 """Options by protocol and method; other methods keep their defaults.
@@ -121,7 +124,7 @@ def default_step(entry: Entry, L: float | None) -> float:
     """The step size that the search calls 1: what `lr` alone would be (see `vcsg.FiniteSumOptimizer`)."""
     if entry.method in BASELINES:
         given = entry.options if L is None else {**entry.options, "L": L}
-        return BASELINES[entry.method]([torch.zeros(1, requires_grad=True)], 1, seed=0, **given).lr
+        return BASELINES[entry.method]([torch.zeros(1, 1, requires_grad=True)], 1, seed=0, **given).lr
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
     method = make(entry.method, **own)
     if "step" in entry.options:

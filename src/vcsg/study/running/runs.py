@@ -99,7 +99,7 @@ def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
     """
     config = order.config
     if config.method in BASELINES and torchrun.count() > 1:
-        raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
+        raise ValueError(f"{config.method} is a baseline and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
     with threads(config.threads), locked(order.path) if torchrun.rank() == 0 else nullcontext():
         if not order.resume and torchrun.rank() == 0:
