@@ -75,7 +75,9 @@ class Order:
     def title(self) -> str:
         config, notes = self.config, self.notes
         if config.role == "search":
-            return f"search for {config.label}, {notes['trial']} of {notes['trials']}, step × {notes['factor']:.3g}"
+            size = f"b = {notes['b']}, " if "b" in notes else ""
+            place = f"{notes['trial']} of {notes['trials']}"
+            return f"search for {config.label}, {place}, {size}step × {notes['factor']:.3g}"
         return ", ".join(filter(None, (config.protocol, config.label, f"seed {config.seed}")))
 
 
