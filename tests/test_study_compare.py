@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ import vcsg
 from vcsg.study import methods, plan
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
+from vcsg.study.outcome import read_sections
 from vcsg.study.plan import Study
 from vcsg.study.records import RunRecord, load
+from vcsg.study.report import searches
 from vcsg.study.running import runs, tasks
 from vcsg.study.running.estimates import estimate
 from vcsg.study.running.workers import Outcome
 from vcsg.study.settings import parse
 from vcsg.study.targets import Target
+from vcsg.study.view.tables import remarks
 from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.progress import Silent
@@ -283,18 +288,14 @@ def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: P
     made = study(tmp_path, network(tmp_path), names, passes=4, settings=parse(["vcsg.b_min=4"]), **rules)
     told = io.StringIO()
     assert conduct(made, Console(file=told, width=200)).failures == {}
-    announced = (
-        "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD, SGD, momentum 0.9"
-    )
+    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; SGD, momentum"
     assert announced in told.getvalue()
     assert "search for SGD, 9 of 9, b = 32, step ×" in told.getvalue()
     assert len(load(tmp_path / "search" / "vcsg")) == 3
     for name in names.split(",")[1:]:
         trials = sorted(load(tmp_path / "search" / name), key=lambda t: int(t.notes["trial"]))
         assert [t.notes["trial"] for t in trials] == list(range(1, 10))
-        assert (
-            [t.config.options["b"] for t in trials] == [t.notes["b"] for t in trials] == [8] * 3 + [16] * 3 + [32] * 3
-        )
+        assert [t.config.options["b"] for t in trials] == [8] * 3 + [16] * 3 + [32] * 3
         assert all(4 <= t.final["passes"] < 5 for t in trials if t.status == "finished")
         best = min((t for t in trials if t.status == "finished"), key=lambda t: t.final["train_loss"])
         runs = load(tmp_path / "runs" / "tuned" / name)
@@ -305,6 +306,31 @@ def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: P
         assert (search["b"], search["trials"], search["b_tried"]) == (best.notes["b"], 9, [8] * 3 + [16] * 3 + [32] * 3)
         assert search["ifo"] == sum(t.final["ifo"] for t in trials)
     done(made)
+
+
+def test_table_and_report_show_a_search_over_b(tmp_path: Path) -> None:
+    """Beside a method without an option b, whose cells of b are empty."""
+    rules: dict[str, Any] = {"protocols": ["tuned"], "trials": 3, "search_b": (8, 16)}
+    done(study(tmp_path, network(tmp_path), "vcsg,adamw", settings=parse(["vcsg.b_min=4"]), **rules))
+    (section,) = read_sections([tmp_path])
+    best = load(tmp_path / "runs" / "tuned" / "adamw")[0].config.options
+    assert "9 short runs chose the step sizes and mini-batch sizes of the protocol" in searches.cost(section.search)
+    chosen, trials = _rows(searches.chosen(section)), _rows(searches.trials(section))
+    assert [row[:3] for row in chosen] == [
+        ["method", "trials", "chosen b"], ["VCSG, b_min=4", "3", "–"], ["AdamW", "6", str(best["b"])],
+    ]  # fmt: skip
+    assert chosen[2][3] == f"{best['lr']:.3g}"
+    assert "b is the smallest or the largest that was tried" in chosen[2][-1]
+    assert [row[:3] for row in trials[4:]] == [["AdamW", str(k + 1), "8" if k < 3 else "16"] for k in range(6)]
+    said = " ".join(remarks(section.runs, []))
+    assert "tuned: 3 to 6 short runs per method chose the step sizes and mini-batch sizes" in said
+    assert re.search(rf"AdamW, b={best['b']}: .*b = {best['b']} at the edge of those tried", said)
+
+
+def _rows(table: object) -> list[list[str]]:
+    """The cells of a table, row by row."""
+    found = [re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in str(table).split("</tr>")]
+    return [[html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in row] for row in found if row]
 
 
 @pytest.mark.parametrize("after", [3, 60])

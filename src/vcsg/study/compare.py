@@ -148,7 +148,7 @@ def _announce(study: Study, todo: list[tasks.StudyTask], console: Console) -> No
     if searches:
         trials, sizes = searches[0].runs(study), ", ".join(map(str, searches[0].entry.search_b))
         text = f"Search over the step size and b = {sizes}: {trials} short runs of {study.trial_budget} for each of"
-        console.print(f"{text} {', '.join(task.entry.label for task in searches)}", highlight=False, soft_wrap=True)
+        console.print(f"{text} {'; '.join(task.entry.label for task in searches)}", highlight=False, soft_wrap=True)
 
 
 def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:

@@ -125,7 +125,7 @@ class Choice:
         return self.b is not None and self.b in (min(self.sizes), max(self.sizes))
 
     def notes(self, passes: str) -> Row:
-        by_size = list(self.sizes.items()) or [(None, self.losses)]
+        by_size: list[tuple[Size, dict[float, float]]] = [*self.sizes.items()] or [(None, self.losses)]
         tried = [(b, e, loss) for b, losses in by_size for e, loss in losses.items()]
         found = {
             "trials": len(tried),
