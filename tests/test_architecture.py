@@ -37,8 +37,8 @@ ORDER: dict[str, list[str]] = {
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
     ],
     "study": [
-        "targets", "records", "baselines", "imports", "methods", "settings", "budgets", "protocols", "search", "plan",
-        "running", "compare", "reproduce", "view", "report", "outcome",
+        "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
+        "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],

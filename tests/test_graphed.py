@@ -121,7 +121,7 @@ def test_groups_have_their_own_step_sizes_and_schedulers(name: str) -> None:
         source = TensorSource("data", data(), torch.device("cuda"))
         objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
         run = Loop(
-            optimizer, objective, source, lambda row, last: None, Limits(passes=6), every=2.5,
+            model, optimizer, objective, source, lambda row, last: None, Limits(passes=6), every=2.5,
             clock=Clock(torch.device("cuda")), engine=StepEngine(engine, optimizer, model, objective, source),
         )  # fmt: skip
         run.run(Never(), Silent("", optimizer, True))
@@ -217,7 +217,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     torch.testing.assert_close(vector(found.model), vector(whole.model), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("make", [baselines.sgd_momentum, baselines.adamw])
+@pytest.mark.parametrize("make", [baselines.sgd_momentum, baselines.adamw, baselines.torch_muon])
 def test_baselines(make: Any) -> None:
     ends = []
     for engine in ("graphed", "eager"):
@@ -227,7 +227,7 @@ def test_baselines(make: Any) -> None:
         objective = lambda batch, model=model: cross_entropy(model(batch[0]), batch[1])  # noqa: E731
         executes = StepEngine(engine, optimizer, model, objective, source)
         run = Loop(
-            optimizer, objective, source, lambda row, last: None, Limits(passes=8), every=2.5,
+            model, optimizer, objective, source, lambda row, last: None, Limits(passes=8), every=2.5,
             clock=Clock(torch.device("cuda")), engine=executes,
         )  # fmt: skip
         run.run(Never(), Silent("", optimizer, True))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,16 @@ import vcsg
 from vcsg.study import methods, plan
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
+from vcsg.study.outcome import read_sections
 from vcsg.study.plan import Study
 from vcsg.study.records import RunRecord, load
+from vcsg.study.report import searches
 from vcsg.study.running import runs, tasks
 from vcsg.study.running.estimates import estimate
 from vcsg.study.running.workers import Outcome
 from vcsg.study.settings import parse
 from vcsg.study.targets import Target
+from vcsg.study.view.tables import remarks
 from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.progress import Silent
@@ -275,6 +281,75 @@ def test_a_search_finds_the_best_step_of_a_known_problem(tmp_path: Path) -> None
     assert losses[0.25] > losses[1.0] > losses[record.notes["search"]["factor"]]
 
 
+def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: Path) -> None:
+    """Methods without an option b are searched over the step alone; the number of trials is said before they begin."""
+    names, sizes = "vcsg,sgd,sgd-momentum,schedule-free-adamw", (8, 16, 32)
+    rules: dict[str, Any] = {"protocols": ["tuned"], "seeds": [3, 1], "trials": 3, "search_b": sizes}
+    made = study(tmp_path, network(tmp_path), names, passes=4, settings=parse(["vcsg.b_min=4"]), **rules)
+    told = io.StringIO()
+    assert conduct(made, Console(file=told, width=200)).failures == {}
+    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; SGD, momentum"
+    assert announced in told.getvalue()
+    assert "search for SGD, 9 of 9, b = 32, step ×" in told.getvalue()
+    assert len(load(tmp_path / "search" / "vcsg")) == 3
+    for name in names.split(",")[1:]:
+        trials = sorted(load(tmp_path / "search" / name), key=lambda t: int(t.notes["trial"]))
+        assert [t.notes["trial"] for t in trials] == list(range(1, 10))
+        assert [t.config.options["b"] for t in trials] == [8] * 3 + [16] * 3 + [32] * 3
+        assert all(4 <= t.final["passes"] < 5 for t in trials if t.status == "finished")
+        best = min((t for t in trials if t.status == "finished"), key=lambda t: t.final["train_loss"])
+        runs = load(tmp_path / "runs" / "tuned" / name)
+        chosen = {(r.config.options["b"], r.config.options["lr"], r.config.label) for r in runs}
+        label = methods.label(name, {"b": best.notes["b"]})
+        assert chosen == {(best.notes["b"], best.config.options["lr"], label)}
+        search = runs[0].notes["search"]
+        assert (search["b"], search["trials"], search["b_tried"]) == (best.notes["b"], 9, [8] * 3 + [16] * 3 + [32] * 3)
+        assert search["ifo"] == sum(t.final["ifo"] for t in trials)
+    done(made)
+
+
+def test_table_and_report_show_a_search_over_b(tmp_path: Path) -> None:
+    """Beside a method without an option b, whose cells of b are empty."""
+    rules: dict[str, Any] = {"protocols": ["tuned"], "trials": 3, "search_b": (8, 16)}
+    done(study(tmp_path, network(tmp_path), "vcsg,adamw", settings=parse(["vcsg.b_min=4"]), **rules))
+    (section,) = read_sections([tmp_path])
+    best = load(tmp_path / "runs" / "tuned" / "adamw")[0].config.options
+    assert "9 short runs chose the step sizes and mini-batch sizes of the protocol" in searches.cost(section.search)
+    chosen, trials = _rows(searches.chosen(section)), _rows(searches.trials(section))
+    assert [row[:3] for row in chosen] == [
+        ["method", "trials", "chosen b"], ["VCSG, b_min=4", "3", "–"], ["AdamW", "6", str(best["b"])],
+    ]  # fmt: skip
+    assert chosen[2][3] == f"{best['lr']:.3g}"
+    assert "b is the smallest or the largest that was tried" in chosen[2][-1]
+    assert [row[:3] for row in trials[4:]] == [["AdamW", str(k + 1), "8" if k < 3 else "16"] for k in range(6)]
+    said = " ".join(remarks(section.runs, []))
+    assert "tuned: 3 to 6 short runs per method chose the step sizes and mini-batch sizes" in said
+    assert re.search(rf"AdamW, b={best['b']}: .*b = {best['b']} at the edge of those tried", said)
+
+
+def _rows(table: object) -> list[list[str]]:
+    """The cells of a table, row by row."""
+    found = [re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in str(table).split("</tr>")]
+    return [[html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in row] for row in found if row]
+
+
+@pytest.mark.parametrize("after", [3, 60])
+def test_a_search_over_b_goes_on_where_it_was_interrupted(tmp_path: Path, after: int) -> None:
+    rules: dict[str, Any] = {"names": "sgd,adamw", "protocols": ["tuned"], "trials": 3, "search_b": (8, 16)}
+    name = network(tmp_path)
+    whole, made = study(tmp_path / "whole", name, **rules), study(tmp_path / "part", name, **rules)
+    done(whole)
+    plan.begin(made)
+    finished = perform_until(made, Stop(after))
+    done(made)
+    assert content(made.folder) == content(whole.folder)
+    for name, stamp in finished.items():
+        assert _stamp(made.folder / name) == stamp, "what was there was made again"
+    other = {**rules, "search_b": (8, 32)}
+    with pytest.raises(ValueError, match="methods was tuned/sgd b 8, 16, tuned/adamw b 8, 16, now"):
+        conduct(study(tmp_path / "part", network(tmp_path), **other), quiet())
+
+
 @pytest.mark.parametrize(("target", "everywhere"), [("grad_norm2", True), ("test_error", False)])
 def test_gradients_are_measured_everywhere_where_a_target_asks(tmp_path: Path, target: str, everywhere: bool) -> None:
     made = study(tmp_path, network(tmp_path), "sgd", settings=parse(["b=8"]), targets=[Target(target, 0.1)])
@@ -398,6 +473,8 @@ def test_failures_of_what_others_need_are_theirs(tmp_path: Path, monkeypatch: py
         ({"every": 0.0}, "every = 0.0: give the passes"),
         ({"jobs": 0}, "jobs = 0: give a whole number, at least 1"),
         ({"trials": 2}, "trials = 2: give a whole number, at least 3"),
+        ({"protocols": ["tuned"], "search_b": [8, 99]}, "sgd, protocol tuned: .*99"),
+        ({"protocols": ["tuned"], "search_b": [0]}, "search-b = 0: give whole numbers, each at least 1"),
         ({"settings": parse(["sgd.b=61"])}, "sgd, protocol default: b = 61 does not fit n = 60"),
         ({"settings": parse(["comparison=lema"])}, "vcsg, protocol default: comparison = 'lema': choose one of norm"),
         ({"settings": parse(["chunk=0"])}, "chunk = 0: give a whole number"),

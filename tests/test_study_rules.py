@@ -25,10 +25,10 @@ from vcsg.method import registry
 from vcsg.study import methods, settings
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
-from vcsg.study.compare import parse_seeds
+from vcsg.study.compare import parse_seeds, parse_sizes
 from vcsg.study.protocols import Entry, default_step, entries, smoothness_method
 from vcsg.study.records import RunConfig, RunRecord
-from vcsg.study.search import best_exponent, choose, next_exponent
+from vcsg.study.search import Size, best_exponent, choose, choose_among, next_exponent, next_trial, quotas
 from vcsg.study.settings import MethodSettings
 from vcsg.workloads import datasets, models, problems, workload
 
@@ -222,12 +222,16 @@ def first_step(name: str, **options: float) -> float:
 
 @pytest.mark.parametrize("name", sorted(vcsg.methods()))
 def test_the_default_step_is_that_of_the_method_with_L_alone(name: str) -> None:
-    lr = default_step(Entry("tuned", name, {}), 2.5)
-    assert first_step(name, lr=lr) == pytest.approx(first_step(name, L=2.5))
+    given = {"L": 2.5} if methods.needs_L(name, {}) else {}
+    lr = default_step(Entry("tuned", name, {}), given.get("L"))
+    assert first_step(name, lr=lr) == pytest.approx(first_step(name, **given))
 
 
 def test_the_default_steps_of_the_baselines() -> None:
     assert default_step(Entry("tuned", "adamw", {}), None) == 1e-3
+    assert default_step(Entry("tuned", "torch-muon", {"adamw_lr": 0.1}), None) == 1e-3
+    assert default_step(Entry("tuned", "schedule-free-adamw", {}), None) == 0.0025
+    assert default_step(Entry("tuned", "prodigy", {}), None) == 1.0
     assert default_step(Entry("tuned", "sgd-momentum", {"momentum": 0.5}), 2.0) == pytest.approx(0.5 / 6)
 
 
@@ -283,6 +287,90 @@ def test_a_choice_tells_what_it_cost_and_whether_it_lies_at_the_edge() -> None:
     assert choose({0.0: trial(1.0), 2.0: trial(2.0), -2.0: trial(0.5)}, 0.1).at_edge
     with pytest.raises(ValueError, match=r"every step size that was tried diverged \(0.1, 0.4\)"):
         choose({0.0: trial(None), 2.0: trial(1.0, "failed")}, 0.1)
+
+
+# --- the search over b
+
+
+def tried_sizes(loss: Callable[[int, float], float], sizes: list[int], trials: int) -> dict[Size, dict[float, float]]:
+    """A search for the minimum of a function of b and the exponent."""
+    losses: dict[Size, dict[float, float]] = {}
+    while (following := next_trial(losses, sizes, trials)) is not None:
+        b, exponent = following
+        assert b is not None
+        assert exponent not in losses.get(b, {})
+        losses.setdefault(b, {})[exponent] = loss(b, exponent)
+    return losses
+
+
+def test_a_search_over_one_size_or_none_is_the_search_over_the_step() -> None:
+    for sizes in ([None], [64]):
+        losses: dict[Size, dict[float, float]] = {}
+        for exponent in tried(lambda e: abs(e - 4.4), 7):
+            assert next_trial(losses, sizes, 7) == (sizes[0], exponent)
+            losses.setdefault(sizes[0], {})[exponent] = abs(exponent - 4.4)
+        assert next_trial(losses, sizes, 7) is None
+
+
+def test_a_search_over_b_begins_each_where_the_one_before_was_best() -> None:
+    """The best exponent rises by 1 with every doubling of b, from 3.2; the loss is least at b = 256."""
+    places = {64: 3.2, 128: 4.2, 256: 5.2, 512: 6.2}
+    found = tried_sizes(lambda b, e: abs(e - places[b]) + abs(math.log2(b / 256)), list(places), 7)
+    assert {b: list(own) for b, own in found.items()} == {
+        64: [0, 2, -2, 4, 6, 5, 3],
+        128: [3, 4, 2, 5],
+        256: [4, 5, 3, 6],
+        512: [5, 6, 4, 7],
+    }
+    assert [len(own) for own in found.values()] == quotas(list(places), 7) == [7, 4, 4, 4]
+    assert quotas([64, 128], 3) == [3, 3]
+
+
+def test_a_search_over_b_goes_on_below_what_diverged() -> None:
+    found = tried_sizes(lambda b, e: math.inf if e > -5 else e, [8, 16], 3)
+    assert {b: list(own) for b, own in found.items()} == {8: [0, 2, -2], 16: [-2, -1, -3]}
+
+
+def test_a_choice_of_b_is_that_of_the_least_loss() -> None:
+    made = {64: {0.0: trial(3.0), 2.0: trial(1.0)}, 128: {2.0: trial(None), 1.0: trial(0.5)}, 256: {1.0: trial(0.5)}}
+    found = choose_among(made, 0.1)
+    assert (found.b, found.lr, found.exponent) == (128, pytest.approx(0.2), 1.0)
+    assert (found.ifo, found.seconds, found.b_at_edge, found.at_edge) == (500, 2.5, False, True)
+    notes = found.notes("3passes")
+    assert notes["b_tried"] == [64, 64, 128, 128, 256]
+    assert notes["factors"] == [1, 4, 4, 2, 2]
+    assert notes["losses"] == [3.0, 1.0, math.inf, 0.5, 0.5]
+    assert (notes["trials"], notes["b"], notes["factor"], notes["b_at_edge"]) == (5, 128, 2, False)
+    assert choose_among({64: {0.0: trial(1.0)}, 128: {0.0: trial(2.0)}}, 0.1).b_at_edge
+    assert not {"b", "b_tried", "b_at_edge"} & set(choose({0.0: trial(1.0)}, 0.1).notes("1pass"))
+    with pytest.raises(ValueError, match=r"every step size that was tried diverged \(0.1, 0.2\)"):
+        choose_among({64: {0.0: trial(None)}, 128: {0.0: trial(None), 1.0: trial(None)}}, 0.1)
+
+
+def test_the_entries_of_a_search_over_b() -> None:
+    """Methods with an option b under the protocol tuned; all else is as it was."""
+    names = ["vcsg", "adamw", "default:sgd", "paper:scsg"]
+    found = {e.path: e for e in entries(names, ["tuned"], MethodSettings(), (32, 64))}
+    plain = {e.path: e for e in entries(names, ["tuned"], MethodSettings())}
+    assert found.pop("tuned/adamw") == Entry("tuned", "adamw", {"b": 32}, (32, 64))
+    del plain["tuned/adamw"]
+    assert found == plain
+    entry = Entry("tuned", "sgd-momentum", {"b": 32, "momentum": 0.5}, (32, 64))
+    assert (entry.label, entry.with_b(64).label) == ("SGD, momentum 0.5", "SGD, momentum 0.5, b=64")
+    assert smoothness_method(entry, [entry]) == ("sgd", {"b": 32})
+
+
+def test_what_a_search_over_b_cannot_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="search-b chooses the mini-batch size: leave b of adamw out"):
+        entries(["adamw"], ["tuned"], settings.parse(["adamw.b=8"]), (32, 64))
+    with pytest.raises(ValueError, match="search-b = 32, 64: no method under the protocol tuned has an option b"):
+        entries(["tuned:vcsg", "adamw"], ["default"], MethodSettings(), (32, 64))
+    assert parse_sizes("64,128, 64,") == (64, 128)
+    for text in ("", ",", "64;128", "-1", "1.5"):
+        with pytest.raises(ValueError, match=r"search-b .*: give mini-batch sizes, such as 64,128"):
+            parse_sizes(text)
+    with pytest.raises(ValueError, match="search-b = 0, 8: give whole numbers, each at least 1"):
+        parse_sizes("0,8")
 
 
 # --- registries

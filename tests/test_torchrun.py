@@ -121,7 +121,7 @@ def test_another_number_of_ranks_goes_on(undisturbed: Path, tmp_path: Path) -> N
     ("command", "message"),
     [
         (["compare", WORKLOAD], "vcsg compare starts processes of its own"),
-        (["run", WORKLOAD, "--method", "adamw"], "adamw is torch's own and runs in one process"),
+        (["run", WORKLOAD, "--method", "adamw"], "adamw is a baseline and runs in one process"),
     ],
 )
 def test_what_runs_in_one_process_alone(

@@ -82,6 +82,13 @@ Targets = Annotated[
 ]
 Trials = Annotated[int, typer.Option(help="Short runs in each search for a step size (protocol tuned).")]
 Share = Annotated[float, typer.Option("--trial-share", help="The share of the budget that each of these runs gets.")]
+SearchB = Annotated[
+    str | None,
+    typer.Option(
+        metavar="64,128,256",
+        help="Mini-batch sizes to search as well (protocol tuned), for every method that has an option b.",
+    ),
+]
 Jobs = Annotated[int, typer.Option(help="How many runs to make at a time, each in a process of its own.")]
 Checkpoints = Annotated[float, typer.Option("--checkpoint-seconds", help="Seconds between two checkpoints of a run.")]
 Report = Annotated[bool, typer.Option(help="Whether to draw figures and write an HTML report.")]
@@ -160,6 +167,7 @@ def compare(
     every: Every = None,
     trials: Trials = TRIALS,
     share: Share = SHARE,
+    search_b: SearchB = None,
     jobs: Jobs = 1,
     threads: Threads = 1,
     device: Device = "cpu",
@@ -186,6 +194,7 @@ def compare(
             every=every,
             trials=trials,
             share=share,
+            search_b=() if search_b is None else comparison.parse_sizes(search_b),
             device=device,
             threads=threads,
             jobs=jobs,
@@ -305,7 +314,7 @@ def list_(
     if what is Listed.METHODS:
         for name in known_methods.names():
             options = ", ".join(known_methods.parameters(name))
-            print(f"{name:<14} {LABELS.get(name, name):<17} {options}")
+            print(f"{name:<20} {LABELS.get(name, name):<20} {options}")
         return
     for listing in workloads.names(data_dir):
         download = "" if listing.files is not None else f"  download: {listing.download / 1e6:.0f} MB"

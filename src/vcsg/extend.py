@@ -6,7 +6,8 @@ Each of these functions makes one thing known by name, and refuses a name that e
 
 from vcsg.method import Method
 from vcsg.method import register as register_method
-from vcsg.study.baselines import Baseline, register_baseline
+from vcsg.study.adapter import Baseline
+from vcsg.study.baselines import register_baseline
 from vcsg.workloads import (
     DataSet,
     Family,

@@ -1,223 +1,26 @@
-"""Optimizers from outside the family, as yardsticks: torch's own, with the face that the training loop asks for.
+"""Optimizers from outside the family, as yardsticks: torch's own, and two from packages of their own.
 
-Every pass goes through all samples once, reshuffled, in ⌈n/b⌉ mini-batches of nearly equal size. The order is a
-function of (seed, pass), as all randomness here, so that the place of a run is one integer.
+Those packages are imported when their optimizer is asked for.
 """
 
 from __future__ import annotations
 
-import bisect
+import importlib
 import inspect
+import io
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.optimizer import Optimizer
+from torch import Tensor
 
-from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
 from vcsg.method.registry import methods
 from vcsg.names import check_new
-from vcsg.run.feeding import PhaseSampler, feed
-from vcsg.run.randomness import seeded
-from vcsg.run.record import Record
-from vcsg.run.sampling import Indices, Phase, Share, draw_batch, stream
-from vcsg.run.vectors import all_finite
+from vcsg.study.adapter import Baseline
 
 Params = Iterable[Tensor]
-
-STEPS = 16
-"""The steps in one CUDA graph."""
-
-
-class Pass(Phase):
-    """All n samples once, in random order."""
-
-    @cached_property
-    def indices(self) -> Indices:
-        return draw_batch(stream(self.seed, "samples", self.number), self.n, self.n)
-
-
-class Baseline:
-    """A torch optimizer that draws its own mini-batches and counts its gradients; a `Stepper`."""
-
-    record: Record | None = None
-    """A baseline has no epochs, and so no record of one."""
-
-    def __init__(self, optimizer: Optimizer, n: int, b: int, seed: int) -> None:
-        if isinstance(b, bool) or not isinstance(b, int) or b < 1:
-            raise ValueError(f"b = {b!r}: give a whole number, at least 1")
-        self.n, self._optimizer, self._seed = n, optimizer, seed
-        self._count = math.ceil(n / b)
-        self._steps = self._position = 0
-        self._stopping = False
-        self.phase: Phase = self._pass(0)
-        self.sampler = PhaseSampler(lambda: (Share(), self.phase, self._position))
-
-    def _pass(self, number: int) -> Pass:
-        return Pass("inner", number, self._count, self.n, self.n, self._seed)
-
-    def _go_to(self, steps: int) -> None:
-        """Set the state after a number of steps, except for the tensors."""
-        self._steps = steps
-        number, self._position = divmod(steps, self._count)
-        if number != self.phase.number:
-            self.phase = self._pass(number)
-
-    @property
-    def ifo(self) -> int:
-        return self.phase.number * self.n + (self.phase.bounds(self._position - 1).stop if self._position else 0)
-
-    @property
-    def passes(self) -> float:
-        return self.ifo / self.n
-
-    @property
-    def lr(self) -> float:
-        """The step size, that of the first group of parameters."""
-        return float(self._optimizer.param_groups[0]["lr"])
-
-    @property
-    def epoch(self) -> int:
-        """The number of the pass, from 1."""
-        return self.phase.number + 1
-
-    def batches(
-        self,
-        data: Any,
-        *,
-        passes: float | None = None,
-        ifo: float | None = None,
-        until: Callable[[Record], bool] | None = None,
-    ) -> Iterator[Any]:
-        if until is not None:
-            raise ValueError("until= tests the records of epochs, and an optimizer of torch has none: give passes=")
-        read = feed(data, self.n, self.sampler)
-        budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
-        self._stopping = False
-        while self.ifo < budget and not self._stopping:
-            phase = self.phase
-            for batch in read(phase, self._position):
-                taken = self._steps
-                yield batch
-                if self.phase is not phase or self.ifo >= budget or self._stopping or self._steps > taken + 1:
-                    break
-
-    def stop(self) -> None:
-        self._stopping = True
-
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Take the gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
-        self._optimizer.zero_grad()
-        with seeded(self.phase.seeds[self._position], self._params), torch.enable_grad():
-            loss = closure()
-        value = float(loss)
-        if not math.isfinite(value):
-            raise FloatingPointError(f"diverged: the loss is {value} in step {self._steps + 1}; take a smaller lr")
-        self._optimizer.step()
-        self._go_to(self._steps + 1)
-        return loss
-
-    def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphedBaseline:
-        return GraphedBaseline(self._optimizer, objective, samples)
-
-    @torch.no_grad()
-    def advance(self, engine: GraphedBaseline, most: int, limit: float) -> tuple[int, float]:
-        phase, first = self.phase, self._position
-        wanted = phase.bounds(first).start + limit - self.ifo
-        within = range(first, min(phase.count, first + most) - 1)
-        count = 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
-        losses = engine.run(phase, first, count)
-        sizes = [phase.size(k) for k in range(first, first + len(losses))]
-        if not all(map(math.isfinite, losses)):
-            bad = next(k for k, loss in enumerate(losses) if not math.isfinite(loss))
-            raise FloatingPointError(
-                f"diverged: the loss is {losses[bad]} in step {self._steps + bad + 1}; take a smaller lr"
-            )
-        self._go_to(self._steps + len(losses))
-        return sum(sizes), sum(size * loss for size, loss in zip(sizes, losses, strict=True))
-
-    def zero_grad(self) -> None:
-        self._optimizer.zero_grad()
-
-    def at_output(self) -> AbstractContextManager[bool]:
-        """The last point is what is returned."""
-        return nullcontext(False)
-
-    def load_output(self) -> bool:
-        """Keep the last point, which has to be finite."""
-        if not all_finite(self._params):
-            raise FloatingPointError(f"diverged: step {self._steps} is not finite; take a smaller lr")
-        return False
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self._optimizer.state_dict(), **self._settings(), "steps": self._steps}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for name, value in self._settings().items():
-            if state_dict[name] != value:
-                raise ValueError(
-                    f"the state was saved with {name} = {state_dict[name]!r}, this optimizer has {value!r}: "
-                    "make it with the same options"
-                )
-        self._optimizer.load_state_dict(state_dict["optimizer"])
-        self._go_to(state_dict["steps"])
-
-    def _settings(self) -> dict[str, Any]:
-        kind = type(self._optimizer).__name__
-        return {"kind": kind, "n": self.n, "batches_per_pass": self._count, "seed": self._seed}
-
-    @property
-    def _params(self) -> list[Tensor]:
-        return [p for group in self._optimizer.param_groups for p in group["params"]]
-
-
-class GraphedBaseline:
-    """Steps of a torch optimizer as CUDA graphs, as those of the family are (`vcsg.gpu.executor`)."""
-
-    def __init__(self, optimizer: Optimizer, objective: Callable[[Any], Tensor], samples: Samples) -> None:
-        self._optimizer, self._objective = optimizer, objective
-        self._params = [p for group in optimizer.param_groups for p in group["params"]]
-        devices = {t.device for t in (*self._params, *samples.tensors)}
-        if len(devices) > 1 or next(iter(devices)).type != "cuda":
-            raise Uncapturable("model and data are not on one CUDA device")
-        self._replays = Replays(next(iter(devices)), samples)
-        self._replays.probe(lambda batches: self._gradient(batches[0]))
-
-    @property
-    def captured(self) -> tuple[int, float]:
-        """How many graphs were captured, and the seconds that it took."""
-        return self._replays.captured, self._replays.seconds
-
-    def close(self) -> None:
-        """Give the memory of all graphs back."""
-        self._replays.clear()
-
-    def run(self, phase: Phase, first: int, count: int) -> list[float]:
-        """Take `count` steps of a phase; returns their losses."""
-        sizes = [phase.size(k) for k in range(first, first + count)]
-
-        def choose(k: int) -> tuple[Graph, int]:
-            return self._replays.series(sizes[k], equal(sizes[k : k + STEPS]), STEPS, lambda _: self._steps, sizes[k])
-
-        return [loss for loss, _ in self._replays.run(phase, first, count, choose)]
-
-    def _steps(self, batches: list[Any], measured: Tensor) -> None:
-        for batch, row in zip(batches, measured, strict=True):
-            loss, found = self._gradient(batch)
-            for p, gradient in zip(self._params, found, strict=True):
-                p.grad = gradient
-            self._optimizer.step()
-            self._optimizer.zero_grad()
-            row[0].copy_(loss)
-
-    def _gradient(self, batch: Any) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-        with torch.enable_grad():
-            loss = self._objective(batch)
-            return loss.detach(), torch.autograd.grad(loss, self._params, allow_unused=True)
 
 
 def sgd_momentum(
@@ -264,10 +67,117 @@ def adamw(
         b: the mini-batch size.
         weight_decay: as torch has it: decoupled, and by default not 0.
     """
+    return Baseline(torch_adamw(params, _positive("lr", lr), weight_decay), n, b, seed)
+
+
+def torch_adamw(params: Params, lr: float, weight_decay: float) -> torch.optim.AdamW:
+    """torch.optim.AdamW, such that CUDA graphs can repeat its steps."""
     params = list(params)
     on_gpu = all(p.is_cuda for p in params)
-    optimizer = torch.optim.AdamW(params, lr=_positive("lr", lr), weight_decay=weight_decay, capturable=on_gpu)
-    return Baseline(optimizer, n, b, seed)
+    return torch.optim.AdamW(params, lr=lr, weight_decay=weight_decay, capturable=on_gpu)
+
+
+class TorchMuon:
+    """torch.optim.Muon for the matrices of a model and torch.optim.AdamW for all else, as one optimizer."""
+
+    def __init__(self, params: Params, lr: float, adamw_lr: float, weight_decay: float, adjust_lr: str) -> None:
+        params = list(params)
+        matrices = [p for p in params if p.ndim == 2]
+        others = [p for p in params if p.ndim != 2]
+        self._parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            self._parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn=adjust_lr))
+        if others:
+            self._parts.append(torch_adamw(others, adamw_lr, weight_decay))
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [group for part in self._parts for group in part.param_groups]
+
+    def step(self) -> None:
+        for part in self._parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self._parts:
+            part.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parts": [part.state_dict() for part in self._parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for part, state in zip(self._parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+
+
+def torch_muon(
+    params: Params,
+    n: int,
+    *,
+    lr: float = 1e-3,
+    adamw_lr: float | None = None,
+    b: int = 64,
+    weight_decay: float = 0.01,
+    adjust_lr: str = "match_rms_adamw",
+    seed: int = 0,
+) -> Baseline:
+    """torch.optim.Muon for the parameters with two axes, and torch.optim.AdamW for all others, convolutions too.
+
+    Args:
+        lr: the step size of the matrices.
+        adamw_lr: the step size of all other parameters; None is lr.
+        b: the mini-batch size.
+        weight_decay: the decoupled weight decay of both.
+        adjust_lr: the scale of a matrix's step. "match_rms_adamw" gives it the size of AdamW's steps, so that one step
+            size suits both (Liu et al. 2025); "original" is that of Jordan et al. 2024, whose steps are about 0.02.
+    """
+    if adjust_lr not in ADJUSTMENTS:
+        raise ValueError(f"adjust_lr = {adjust_lr!r}: choose {' or '.join(map(repr, ADJUSTMENTS))}")
+    others = lr if adamw_lr is None else _positive("adamw_lr", adamw_lr)
+    return Baseline(TorchMuon(params, _positive("lr", lr), others, weight_decay, adjust_lr), n, b, seed)
+
+
+ADJUSTMENTS = ("match_rms_adamw", "original")
+
+
+def schedule_free_adamw(
+    params: Params, n: int, *, lr: float = 0.0025, b: int = 64, weight_decay: float = 0.0, seed: int = 0
+) -> Baseline:
+    """AdamWScheduleFree of the package `schedulefree` (Defazio et al. 2024): Adam's steps, an average as output.
+
+    Args:
+        lr: the step size.
+        b: the mini-batch size.
+        weight_decay: the weight decay, at the point of the gradient.
+    """
+    make = _from_package("schedule-free-adamw", "schedulefree", "AdamWScheduleFree")
+    return Baseline(make(list(params), lr=_positive("lr", lr), weight_decay=weight_decay), n, b, seed)
+
+
+def prodigy(
+    params: Params, n: int, *, lr: float = 1.0, b: int = 64, weight_decay: float = 0.0, seed: int = 0
+) -> Baseline:
+    """Prodigy of the package `prodigyopt` (Mishchenko and Defazio 2024): Adam with a step size that it estimates.
+
+    Args:
+        lr: the factor of the estimated step size; its authors leave it at 1.
+        b: the mini-batch size.
+        weight_decay: the decoupled weight decay.
+    """
+    make = _from_package("prodigy", "prodigyopt", "Prodigy")
+    with redirect_stdout(io.StringIO()):  # it prints a line about weight decay
+        optimizer = make(list(params), lr=_positive("lr", lr), weight_decay=weight_decay)
+    return Baseline(optimizer, n, b, seed, "Prodigy estimates its step size on the host, between the steps")
+
+
+def _from_package(baseline: str, package: str, name: str) -> Callable[..., Any]:
+    """An optimizer class of a package that the library does without."""
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(package), name)
+    except ModuleNotFoundError as error:
+        missing = f"the baseline {baseline} needs the package {package}: pip install {package}, or 'vcsg[rivals]'"
+        raise ModuleNotFoundError(missing, name=error.name) from error
+    return found
 
 
 BASELINES: dict[str, Callable[..., Baseline]] = {}
@@ -298,6 +208,9 @@ def register_baseline(name: str, make: Callable[..., Baseline], *, replace: bool
 
 register_baseline("sgd-momentum", sgd_momentum)
 register_baseline("adamw", adamw)
+register_baseline("torch-muon", torch_muon)
+register_baseline("schedule-free-adamw", schedule_free_adamw)
+register_baseline("prodigy", prodigy)
 
 
 def _positive(name: str, value: float | None) -> float:

@@ -18,7 +18,7 @@ from vcsg.study.budgets import Budget
 from vcsg.study.imports import load as load_imports
 from vcsg.study.imports import remembered as remembered_imports
 from vcsg.study.plan import Study
-from vcsg.study.protocols import entries, smoothness_method
+from vcsg.study.protocols import Entry, entries, smoothness_method
 from vcsg.study.records import Row, RunRecord
 from vcsg.study.running import tasks, torchrun
 from vcsg.study.running.board import Reporter, board
@@ -26,7 +26,7 @@ from vcsg.study.running.estimates import Smoothness, estimate
 from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
 from vcsg.study.running.workers import Outcome, perform
 from vcsg.study.running.writing import check_free
-from vcsg.study.search import SHARE, TRIALS
+from vcsg.study.search import LEAST_TRIALS, SHARE, TRIALS
 from vcsg.study.settings import MethodSettings
 from vcsg.study.targets import Target
 from vcsg.training.interrupt import Interrupt, StopRequest
@@ -47,6 +47,7 @@ def make_study(
     every: float | None = None,
     trials: int = TRIALS,
     share: float = SHARE,
+    search_b: Iterable[int] = (),
     device: str = "cpu",
     threads: int = 1,
     jobs: int = 1,
@@ -69,6 +70,7 @@ def make_study(
         every: passes between evaluations; None is a 60th of the budget.
         trials: short runs in every search for a step size.
         share: the share of the budget that each of these gets, but not less than 8 passes where the budget has them.
+        search_b: the mini-batch sizes that the protocol tuned searches, besides the step size; none: it keeps its own.
         device: the device that runs use.
         threads: CPU threads per run.
         jobs: how many runs are made at a time.
@@ -80,7 +82,7 @@ def make_study(
     _check_numbers(every, share, trials, threads, jobs)
     check_seconds(checkpoint_seconds)
     loaded_imports = load_imports([*remembered_imports(folder), *imports])
-    found = entries(methods, protocols, settings or MethodSettings())
+    found = entries(methods, protocols, settings or MethodSettings(), _sizes(search_b))
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
     seeds = tuple(dict.fromkeys(seeds))
@@ -113,13 +115,18 @@ def make_study(
 def check_options(study: Study, workload: Workload) -> None:
     """Make every optimizer once, so that a wrong option is refused before anything runs."""
     for entry in study.entries:
-        options = dict(entry.options)
-        if not {"lr", "L"} & set(options) and known_methods.needs_L(entry.method, options):
-            options["L"] = 1.0
-        try:
-            known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
+        for one in [entry.with_b(b) for b in entry.search_b] or [entry]:
+            _check_entry(one, study, workload)
+
+
+def _check_entry(entry: Entry, study: Study, workload: Workload) -> None:
+    options = dict(entry.options)
+    if not {"lr", "L"} & set(options) and known_methods.needs_L(entry.method, options):
+        options["L"] = 1.0
+    try:
+        known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
 
 
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
@@ -128,10 +135,20 @@ def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) 
     with locked(study.folder):
         plan.begin(study)
         todo = tasks.plan(study)
+        _announce(study, todo, console)
         total = sum(task.runs(study) for task in todo)
         done = sum(task.runs(study) for task in todo if task.done(study))
         with board(console, total, done) as shown, interrupt or Interrupt() as asked:
             return perform(study, todo, shown, asked)
+
+
+def _announce(study: Study, todo: list[tasks.StudyTask], console: Console) -> None:
+    """Say how many trials a search over b takes, before they begin."""
+    searches = [task for task in todo if isinstance(task, tasks.Searching) and task.entry.search_b]
+    if searches:
+        trials, sizes = searches[0].runs(study), ", ".join(map(str, searches[0].entry.search_b))
+        text = f"Search over the step size and b = {sizes}: {trials} short runs of {study.trial_budget} for each of"
+        console.print(f"{text} {'; '.join(task.entry.label for task in searches)}", highlight=False, soft_wrap=True)
 
 
 def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:
@@ -187,12 +204,27 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(range(int(text)))
 
 
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Read mini-batch sizes that are separated by commas."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise ValueError(f"search-b {text!r}: give mini-batch sizes, such as 64,128,256,512")
+    return _sizes(map(int, parts))
+
+
+def _sizes(found: Iterable[int]) -> tuple[int, ...]:
+    sizes = tuple(dict.fromkeys(found))
+    if any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in sizes):
+        raise ValueError(f"search-b = {', '.join(map(str, sizes))}: give whole numbers, each at least 1")
+    return sizes
+
+
 def _check_numbers(every: float | None, share: float, trials: int, threads: int, jobs: int) -> None:
     if every is not None and not 0 < every < math.inf:
         raise ValueError(f"every = {every}: give the passes between evaluations, a finite number above 0")
     if not 0 < share <= 1:
         raise ValueError(f"trial-share = {share}: give the part of the budget, above 0 and at most 1")
-    for name, value, least in (("trials", trials, 3), ("threads", threads, 1), ("jobs", jobs, 1)):
+    for name, value, least in (("trials", trials, LEAST_TRIALS), ("threads", threads, 1), ("jobs", jobs, 1)):
         if value < least:
             raise ValueError(f"{name} = {value}: give a whole number, at least {least}")
 

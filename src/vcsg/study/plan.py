@@ -2,7 +2,7 @@
 
 study.json                            what was asked for
 smoothness/PROTOCOL/METHOD/seed-K.json   an L that was estimated for a protocol
-search/METHOD/trial-K/                the short runs that chose a step size
+search/METHOD/trial-K/                the short runs that chose a step size, and b where that was searched
 runs/PROTOCOL/METHOD/seed-K/          the runs
 figures/, report.html                 what was made of them
 """
@@ -40,7 +40,7 @@ class Study:
     """Passes between evaluations."""
     targets: tuple[Target, ...] = ()
     trials: int = TRIALS
-    """Short runs in every search for a step size."""
+    """Short runs in every search for a step size; for the first mini-batch size, where several are searched."""
     share: float = SHARE
     """The share of the budget that each of these short runs gets."""
     device: str = "cpu"
@@ -72,7 +72,7 @@ class Study:
         """Everything that must stay the same when a study is continued, as JSON holds it."""
         found: Row = {
             "workload": self.workload,
-            "methods": {entry.path: entry.options for entry in self.entries},
+            "methods": {entry.path: _asked(entry) for entry in self.entries},
             "seeds": list(self.seeds),
             "budget": self.budget.as_dict(),
             "every": self.every,
@@ -103,6 +103,10 @@ class Study:
             "imports": list(self.imports),
             "identity": self.identity(),
         }
+
+
+def _asked(entry: Entry) -> Row:
+    return {**entry.options, "b": list(entry.search_b)} if entry.search_b else entry.options
 
 
 def check_place(study: Study) -> None:

@@ -2,7 +2,8 @@
 
 default: every method with the defaults of this library; L is estimated by each for itself, within its budget.
 paper:   as the paper sets them, with its own baselines in place of SVRG and SGD, and one L for all.
-tuned:   mini-batches of comparable sizes, and the step size by a search, of the same budget for every method.
+tuned:   mini-batches of comparable sizes, and the step size by a search, of the same budget for every method; the
+         mini-batch size too, where sizes to search are given.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ MINIBATCHES: dict[str, dict[str, Options]] = {
         "sgd": {"b": 64},
         "sgd-momentum": {"b": 64},
         "adamw": {"b": 64},
+        "torch-muon": {"b": 64},
+        "schedule-free-adamw": {"b": 64},
+        "prodigy": {"b": 64},
     },
 }
 """Options by protocol and method; other methods keep their defaults.
@@ -50,6 +54,8 @@ class Entry:
     method: str
     options: Options
     """The options that are the same for all seeds and known before anything is run."""
+    search_b: tuple[int, ...] = ()
+    """The mini-batch sizes to search, of which `options` has the first."""
 
     def option(self, name: str) -> Any:
         """The value of an option, given or by default."""
@@ -57,7 +63,14 @@ class Entry:
 
     @property
     def label(self) -> str:
-        return methods.label(self.method, self.options)
+        """The name in tables; a mini-batch size that is to be searched is no part of it."""
+        return methods.label(
+            self.method, {key: value for key, value in self.options.items() if key != "b" or not self.search_b}
+        )
+
+    def with_b(self, b: int) -> Entry:
+        """The entry with a mini-batch size that a search has found."""
+        return replace(self, options={**self.options, "b": b}, search_b=())
 
     @property
     def path(self) -> str:
@@ -65,12 +78,20 @@ class Entry:
         return f"{self.protocol}/{self.method}"
 
 
-def entries(names: Iterable[str], protocols: Iterable[str], settings: MethodSettings) -> tuple[Entry, ...]:
-    """The entries of a study: methods under every protocol, or under one alone, as in "tuned:sgd-momentum"."""
+def entries(
+    names: Iterable[str], protocols: Iterable[str], settings: MethodSettings, search_b: tuple[int, ...] = ()
+) -> tuple[Entry, ...]:
+    """The entries of a study: methods under every protocol, or under one alone, as in "tuned:sgd-momentum".
+
+    With `search_b`, the protocol tuned searches these mini-batch sizes for every method that has an option b.
+    """
     protocols = list(protocols)
     pairs = [pair for name in names for pair in _pairs(name, protocols)]
     settings.check(dict.fromkeys(method for _, method in pairs))
-    found = [_entry(protocol, method, settings) for protocol, method in dict.fromkeys(pairs)]
+    found = [_entry(protocol, method, settings, search_b) for protocol, method in dict.fromkeys(pairs)]
+    if search_b and not any(entry.search_b for entry in found):
+        sizes = ", ".join(map(str, search_b))
+        raise ValueError(f"search-b = {sizes}: no method under the protocol tuned has an option b; leave it out")
     if len({entry.options.get("L") for entry in found if entry.protocol == "paper"}) > 1:
         raise ValueError("the protocol paper gives all methods one L: set L for all of them, or for none")
     # By protocol, for that is how they are read.
@@ -93,13 +114,18 @@ def _pairs(name: str, protocols: list[str]) -> list[tuple[str, str]]:
     return [(protocol, PAPER.get(method, method) if protocol == "paper" else method) for protocol in own]
 
 
-def _entry(protocol: str, method: str, settings: MethodSettings) -> Entry:
+def _entry(protocol: str, method: str, settings: MethodSettings, search_b: tuple[int, ...]) -> Entry:
     given = settings.of(method)
     if protocol == "tuned" and {"lr", "L"} & set(given):
         raise ValueError(f"the protocol tuned chooses the step size: leave lr and L of {method} out, or use default")
     if protocol == "paper" and "lr" in given:
         raise ValueError(f"the protocol paper has step sizes of its own: leave lr of {method} out, or use default")
-    return Entry(protocol, method, MINIBATCHES[protocol].get(method, {}) | given)
+    options = MINIBATCHES[protocol].get(method, {}) | given
+    if protocol != "tuned" or not search_b or "b" not in methods.parameters(method):
+        return Entry(protocol, method, options)
+    if "b" in given:
+        raise ValueError(f"search-b chooses the mini-batch size: leave b of {method} out, or do without search-b")
+    return Entry(protocol, method, {**options, "b": search_b[0]}, search_b)
 
 
 def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Options] | None:
@@ -121,7 +147,7 @@ def default_step(entry: Entry, L: float | None) -> float:
     """The step size that the search calls 1: what `lr` alone would be (see `vcsg.FiniteSumOptimizer`)."""
     if entry.method in BASELINES:
         given = entry.options if L is None else {**entry.options, "L": L}
-        return BASELINES[entry.method]([torch.zeros(1, requires_grad=True)], 1, seed=0, **given).lr
+        return BASELINES[entry.method]([torch.zeros(1, 1, requires_grad=True)], 1, seed=0, **given).lr
     own = {key: value for key, value in entry.options.items() if key not in methods.COMMON}
     method = make(entry.method, **own)
     if "step" in entry.options:

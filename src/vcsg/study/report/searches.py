@@ -1,4 +1,4 @@
-"""The search for step sizes of the protocol "tuned": what it chose, what it cost, and every trial."""
+"""The search of the protocol "tuned" for step sizes, and for b: what it chose, what it cost, and every trial."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ def cost(trials: list[RunRecord]) -> str:
     passes, ifo, seconds = (amount(unit, value) for unit, value in _total(trials).items())
     for letter, word in (("M", "million"), ("k", "thousand")):
         ifo = ifo.replace(f"{SPACE}{letter}", f"{SPACE}{word}")
+    sizes = " and mini-batch sizes" if _sizes(trials) else ""
     return (
-        f"{len(trials)} short runs chose the step sizes of the protocol “tuned”, by the training loss at their end. "
-        f"They took {passes} passes, {ifo} gradients and {seconds} in all, which no time or count above includes."
+        f"{len(trials)} short runs chose the step sizes{sizes} of the protocol “tuned”, by the training loss at their "
+        f"end. They took {passes} passes, {ifo} gradients and {seconds} in all, which no time or count above includes."
     )
 
 
 def chosen(section: Section) -> Markup:
     """What the search found for every method, and what it cost."""
-    heads = ("method", "trials", "chosen step size", "its training loss", "passes", "gradients", "time", "remarks")
+    sizes = _sizes(section.search)
+    b = ("chosen b",) if sizes else ()
+    heads = ("method", "trials", *b, "chosen step size", "its training loss", "passes", "gradients", "time", "remarks")
     rows = []
     for own in _by_method(section.search):
         best = min(own, key=_loss)
@@ -35,6 +38,7 @@ def chosen(section: Section) -> Markup:
             [
                 words(best.config.label),
                 number(len(own), str(len(own))),
+                *([_size(best)] if sizes else []),
                 _step(best),
                 number(_loss(best), measured("train_loss", _loss(best))),
                 *(spent(unit, value) for unit, value in _total(own).items()),
@@ -46,15 +50,18 @@ def chosen(section: Section) -> Markup:
 
 def trials(section: Section) -> Markup:
     """Every trial, in the order in which they were made."""
-    heads = ("method", "trial", "step size", "training loss", "passes", "gradients", "time", "ended")
-    return table("All trials", heads, [_trial(run) for own in _by_method(section.search) for run in own])
+    sizes = _sizes(section.search)
+    b = ("b",) if sizes else ()
+    heads = ("method", "trial", *b, "step size", "training loss", "passes", "gradients", "time", "ended")
+    return table("All trials", heads, [_trial(run, sizes) for own in _by_method(section.search) for run in own])
 
 
-def _trial(run: RunRecord) -> list[Cell]:
+def _trial(run: RunRecord, sizes: bool) -> list[Cell]:
     trial = run.notes.get("trial")
     return [
         words(run.config.label),
         number(trial, str(trial)),
+        *([_size(run)] if sizes else []),
         _step(run),
         number(_loss(run), measured("train_loss", _loss(run))),
         *(spent(unit, run.final.get(unit)) for unit in UNITS),
@@ -76,8 +83,12 @@ def _remark(section: Section, best: RunRecord) -> str:
         return "no trial came to a finite loss"
     runs = [run for run in section.runs if run.config.method == best.config.method]
     found = [run.notes["search"] for run in runs if isinstance(run.notes.get("search"), dict)]
-    edge = any(note.get("at_edge") for note in found)
-    return "at the edge of what was tried: a better one may lie beyond" if edge else ""
+    said = []
+    if any(note.get("at_edge") for note in found):
+        said.append("at the edge of what was tried: a better one may lie beyond")
+    if any(note.get("b_at_edge") for note in found):
+        said.append("b is the smallest or the largest that was tried")
+    return "; ".join(said)
 
 
 def _total(runs: list[RunRecord]) -> dict[str, float]:
@@ -87,6 +98,16 @@ def _total(runs: list[RunRecord]) -> dict[str, float]:
 def _loss(run: RunRecord) -> float:
     loss = run.final.get("train_loss") if run.status == "finished" else None
     return math.inf if loss is None else float(loss)
+
+
+def _sizes(runs: list[RunRecord]) -> bool:
+    """Whether mini-batch sizes were searched."""
+    return any("b" in run.notes for run in runs)
+
+
+def _size(run: RunRecord) -> Cell:
+    b = run.config.options.get("b")
+    return number(b, "–" if b is None else str(b))
 
 
 def _step(run: RunRecord) -> Cell:

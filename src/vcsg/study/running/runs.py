@@ -75,7 +75,9 @@ class Order:
     def title(self) -> str:
         config, notes = self.config, self.notes
         if config.role == "search":
-            return f"search for {config.label}, {notes['trial']} of {notes['trials']}, step × {notes['factor']:.3g}"
+            size = f"b = {notes['b']}, " if "b" in notes else ""
+            place = f"{notes['trial']} of {notes['trials']}"
+            return f"search for {config.label}, {place}, {size}step × {notes['factor']:.3g}"
         return ", ".join(filter(None, (config.protocol, config.label, f"seed {config.seed}")))
 
 
@@ -99,7 +101,7 @@ def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
     """
     config = order.config
     if config.method in BASELINES and torchrun.count() > 1:
-        raise ValueError(f"{config.method} is torch's own and runs in one process: choose a method of the family")
+        raise ValueError(f"{config.method} is a baseline and runs in one process: choose a method of the family")
     workload = load_workload(config.workload, order.data_dir, config.device)
     with threads(config.threads), locked(order.path) if torchrun.rank() == 0 else nullcontext():
         if not order.resume and torchrun.rank() == 0:

@@ -17,7 +17,7 @@ from vcsg.study.protocols import Entry, default_step, smoothness_method
 from vcsg.study.records import Row, RunConfig, RunRecord
 from vcsg.study.running.estimates import Smoothness, estimate
 from vcsg.study.running.runs import Order, Show, execute, is_complete, run_in
-from vcsg.study.search import Choice, choose, loss_of, next_exponent
+from vcsg.study.search import Choice, Size, choose_among, loss_of, next_trial, quotas
 from vcsg.training.interrupt import StopRequest
 
 
@@ -76,7 +76,7 @@ class Estimating:
 
 @dataclass(frozen=True)
 class Searching:
-    """Searches the step size of a method by short runs, for the protocol "tuned"."""
+    """Searches the step size of a method, and its b where asked, by short runs, for the protocol "tuned"."""
 
     entry: Entry
     needs: tuple[str, ...]
@@ -85,45 +85,56 @@ class Searching:
     def name(self) -> str:
         return f"search/{self.entry.method}"
 
+    @property
+    def _sizes(self) -> tuple[Size, ...]:
+        return self.entry.search_b or (None,)
+
     def runs(self, study: Study) -> int:
-        return study.trials
+        return sum(quotas(self._sizes, study.trials))
 
     def done(self, study: Study) -> bool:
-        return len(self.trials(study)) >= study.trials
+        return self._next(study) is None
 
     def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
-        while len(trials := self.trials(study)) < study.trials:
-            losses = {e: loss_of(record) for e, record in trials.items()}
-            record = execute_order(self._order(study, len(trials) + 1, next_exponent(losses)), wish, show)
+        while (following := self._next(study)) is not None:
+            record = execute_order(self._order(study, *following), wish, show)
             if record.status == "failed" and not record.notes.get("diverged"):
                 raise RuntimeError(f"{record.config.label}: {record.message}")
         self.choice(study)
 
     def choice(self, study: Study) -> Choice:
-        return choose(self.trials(study), self._base(study))
+        return choose_among(self.trials(study), self._base(study))
 
-    def trials(self, study: Study) -> dict[float, RunRecord]:
-        """The complete trials by exponent, in the order in which they were made."""
-        found: dict[float, RunRecord] = {}
-        for number in range(1, study.trials + 1):
+    def trials(self, study: Study) -> dict[Size, dict[float, RunRecord]]:
+        """The complete trials by mini-batch size and exponent, in the order in which they were made."""
+        found: dict[Size, dict[float, RunRecord]] = {}
+        for number in range(1, self.runs(study) + 1):
             record = complete_run(study.folder / self.name / f"trial-{number}")
             if record is None:
                 break
-            found[float(record.notes["exponent"])] = record
+            found.setdefault(record.notes.get("b"), {})[float(record.notes["exponent"])] = record
         return found
+
+    def _next(self, study: Study) -> tuple[int, Size, float] | None:
+        """The number, the mini-batch size and the exponent of the next trial; None where all are complete."""
+        trials = self.trials(study)
+        losses = {b: {e: loss_of(record) for e, record in own.items()} for b, own in trials.items()}
+        following = next_trial(losses, self._sizes, study.trials)
+        return None if following is None else (sum(map(len, trials.values())) + 1, *following)
 
     def _base(self, study: Study) -> float:
         smoothness = given_smoothness(study, self.entry, study.seeds[0])
         return default_step(self.entry, smoothness.L if smoothness else None)
 
-    def _order(self, study: Study, number: int, exponent: float) -> Order:
+    def _order(self, study: Study, number: int, b: Size, exponent: float) -> Order:
         budget = study.trial_budget
-        options = {**self.entry.options, "lr": self._base(study) * 2**exponent}
+        size = {} if b is None else {"b": b}
+        options = {**self.entry.options, **size, "lr": self._base(study) * 2**exponent}
         # Twice its length: it is evaluated at its start and at its end alone.
         every = 2 * (budget.in_passes(study.n) or budget.every(study.n))
         config = configure(study, self.entry, options, study.seeds[0], budget, every, "search")
         path = study.folder / self.name / f"trial-{number}"
-        notes = {"trial": number, "trials": study.trials, "exponent": exponent, "factor": 2**exponent}
+        notes = {"trial": number, "trials": self.runs(study), "exponent": exponent, "factor": 2**exponent, **size}
         return Order(config, path, study.data_dir, notes, False, True, study.checkpoint_seconds)
 
 
@@ -146,22 +157,24 @@ class Running:
         return complete_run(study.folder / self.name) is not None
 
     def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
-        options, notes = self._step_size(study)
-        options = {**self.entry.options, **options}
-        config = configure(study, self.entry, options, self.seed, study.budget, study.every, "run")
+        entry, options, notes = self._chosen(study)
+        options = {**entry.options, **options}
+        config = configure(study, entry, options, self.seed, study.budget, study.every, "run")
         path, seconds = study.folder / self.name, study.checkpoint_seconds
         execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), wish, show)
 
-    def _step_size(self, study: Study) -> tuple[Row, Row]:
-        """The options that the protocol adds, and the notes about them."""
+    def _chosen(self, study: Study) -> tuple[Entry, Row, Row]:
+        """The entry with the b that was found for it, the options that the protocol adds, and the notes about them."""
         if self.entry.protocol == "tuned":
             search = Searching(self.entry, ())
             found = search.choice(study)
             smoothness = given_smoothness(study, self.entry, study.seeds[0])
             notes: Row = {"search": found.notes(str(study.trial_budget))}
-            return {"lr": found.lr}, notes | ({"L": asdict(smoothness)} if smoothness else {})
+            entry = self.entry if found.b is None else self.entry.with_b(found.b)
+            return entry, {"lr": found.lr}, notes | ({"L": asdict(smoothness)} if smoothness else {})
         smoothness = given_smoothness(study, self.entry, self.seed)
-        return ({"L": smoothness.L}, {"L": asdict(smoothness)}) if smoothness else ({}, {})
+        given: Row = {"L": smoothness.L} if smoothness else {}
+        return self.entry, given, {"L": asdict(smoothness)} if smoothness else {}
 
 
 def execute_order(order: Order, wish: StopRequest, show: Show) -> RunRecord:

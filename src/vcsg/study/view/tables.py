@@ -204,10 +204,12 @@ def _about_searches(runs: list[RunRecord]) -> list[str]:
     found = [f"{name}: {_chosen(run)}" for name, run in tuned.items()]
     spent = [run.notes["search"]["ifo"] + run.notes.get("L", {}).get("ifo", 0) for run in tuned.values()]
     passes = max(spent) / next(iter(tuned.values())).config.n
-    trials = next(iter(tuned.values())).notes["search"]["trials"]
+    counts = sorted({run.notes["search"]["trials"] for run in tuned.values()})
+    trials = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    sizes = " and mini-batch sizes" if any("b" in run.notes["search"] for run in tuned.values()) else ""
     return [
-        f"tuned: {trials} short runs per method chose the step sizes; they took up to {passes:.0f} passes, which the "
-        f"table does not count. {'; '.join(found)}."
+        f"tuned: {trials} short runs per method chose the step sizes{sizes}; they took up to {passes:.0f} passes, "
+        f"which the table does not count. {'; '.join(found)}."
     ]
 
 
@@ -216,6 +218,8 @@ def _chosen(run: RunRecord) -> str:
     doubts = [f"{search['factor']:.3g} × the default"]
     if search["at_edge"]:
         doubts.append("at the edge of what was tried")
+    if search.get("b_at_edge"):
+        doubts.append(f"b = {search['b']} at the edge of those tried")
     if search.get("epoch") == 1 and anchored(run.config.method):
         doubts.append("judged within the first epoch")
     return f"{search['lr']:.3g} ({', '.join(doubts)})"
