@@ -71,6 +71,11 @@ def parameter(x: np.ndarray | None = None, d: int = 4) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
 
 
+def smoothness(name: str, L: float | None) -> dict[str, float | None]:
+    """The option L, for the methods whose step size comes from it; others refuse it."""
+    return {"L": L} if vcsg.methods()[name].needs_L else {}
+
+
 def closure(p: torch.nn.Parameter, batch: tuple[Tensor, ...], dropout: float = 0.0) -> Callable[[], Tensor]:
     """The ordinary closure: autograd on the mean loss of the batch."""
     rows, targets = batch[0], batch[1]

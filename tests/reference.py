@@ -30,6 +30,14 @@ WEIGHTS = {
     "page": (1, -1, 1),
     "storm": (1, -0.7, 0.7),
 }
+REMEMBERING = {
+    "momentum": {"beta": 0.9},
+    "adam": {"beta": 0.9, "beta2": 0.999, "rate": 1e-3},
+    "muon": {"beta": 0.95, "beta2": 0.999, "rate": 0.01 / 30},
+    "mars": {"beta": 0.95, "beta2": 0.99, "rate": 1e-3, "scaling": 0.025},
+    "auto": {"beta": 0.9, "beta2": 0.999, "rate": 0.01 / 30},
+}
+"""Methods whose memory is the last v, with their constants; without a `rate` the step is 1/(3L)."""
 
 
 def sizes(name: str, j: int, n: int, options: dict) -> tuple[int, int, float]:
@@ -115,6 +123,8 @@ def replay(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> 
         yield from replay_saga(problem, x, L, log, options.get("b", 1))
     elif name == "snvrg":
         yield from replay_snvrg(problem, x, L, log)
+    elif name in REMEMBERING:
+        yield from replay_remembering(problem, name, x, L, log, **options)
     else:
         yield from replay_anchored(problem, name, x, L, log, **options)
 
@@ -188,6 +198,31 @@ def replay_saga(problem, x: np.ndarray, L: float, log: Log, b: int) -> Iterator[
             v = weight * (g - table[batch[0]]) + table.mean(0)
             table[batch] = g
             x = x - v / (3 * L)
+            yield x.copy()
+
+
+def replay_remembering(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> Iterator[np.ndarray]:
+    """Moments m and s of gradients c, which MARS corrects by the point before; vectors have no orthogonal step."""
+    given = {**REMEMBERING[name], **options}
+    beta, beta2, scaling = given["beta"], given.get("beta2", 0.0), given.get("scaling", 0.0)
+    b, eps = given.get("b") or min(256 if name == "auto" else 64, problem.n), given.get("eps", 1e-8)
+    rate = given.get("rate", 1 / (3 * L)) * (math.sqrt((given.get("b") or 256) / 256) if name == "auto" else 1)
+    x, before, t = x.copy(), x.copy(), 0
+    m, s = np.zeros_like(x), np.zeros_like(x)
+    for kind, batches in log:
+        assert kind == "inner"
+        for batch in batches:
+            assert len(set(batch)) == len(batch) == b
+            t += 1
+            g, there = (problem.gradients(point)[batch].mean(0) for point in (x, before))
+            c = g + scaling * beta / (1 - beta) * (g - there)
+            m = beta * m + (1 - beta) * c
+            s = beta2 * s + (1 - beta2) * c**2
+            before = x
+            if name == "momentum":
+                x = x - rate * m
+            else:
+                x = x - rate * (m / (1 - beta**t)) / (np.sqrt(s / (1 - beta2**t)) + eps)
             yield x.copy()
 
 
