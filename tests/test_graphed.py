@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import vcsg
 from vcsg.gpu import executor as graphed_module
-from vcsg.gpu.executor import Graphed
+from vcsg.gpu.executor import GraphExecutor
 from vcsg.study import baselines
 from vcsg.training.clock import Clock
 from vcsg.training.engine import StepEngine
@@ -76,16 +76,16 @@ def assert_same(graphed: vcsg.Result, eager: vcsg.Result, tolerance: float = 1e-
 def variant(streams: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Two streams, or graphs of 4 steps with all gradients at the anchor in one pass, which are counted."""
     passes: list[int] = []
-    all_at = Graphed._all_at
+    all_at = GraphExecutor._all_at
 
-    def counted(self: Graphed, name: str, batches: list[Any]) -> Any:
+    def counted(self: GraphExecutor, name: str, batches: list[Any]) -> Any:
         passes.append(len(batches))
         return all_at(self, name, batches)
 
     with monkeypatch.context() as patch:
         patch.setattr(graphed_module, "STEPS", 4)
         patch.setattr(graphed_module, "AHEAD", 0 if streams else 2**26)
-        patch.setattr(Graphed, "_all_at", counted)
+        patch.setattr(GraphExecutor, "_all_at", counted)
         yield passes
 
 
