@@ -19,7 +19,7 @@ from torch.optim.optimizer import Optimizer
 from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
 from vcsg.run.feeding import PhaseSampler, feed
 from vcsg.run.randomness import seeded
-from vcsg.run.record import Record
+from vcsg.run.record import Record, Until
 from vcsg.run.sampling import Indices, Phase, Share, draw_batch, stream
 from vcsg.run.vectors import all_finite
 
@@ -82,7 +82,7 @@ class Baseline:
         *,
         passes: float | None = None,
         ifo: float | None = None,
-        until: Callable[[Record], bool] | None = None,
+        until: Until | None = None,
     ) -> Iterator[Any]:
         if until is not None:
             raise ValueError("until= tests the records of epochs, which an optimizer of torch has not: give passes=")

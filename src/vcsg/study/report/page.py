@@ -35,7 +35,10 @@ TARGET_NOTE = (
     "To the first evaluation at which the target is reached: the median over seeds, with a line from the lowest to the "
     "highest. Hatched: what was spent without reaching it."
 )
-INSIDE_NOTE = "One dot per epoch, at its anchor; of many epochs, some. The bound holds with a confidence of 95 %."
+INSIDE_NOTE = (
+    "One dot per epoch, at its anchor; of many epochs, some. A small anchor can miss the samples that carry the "
+    "gradient: the rough bound is then too low."
+)
 UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
 """What a switch offers."""
 
