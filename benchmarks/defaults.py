@@ -9,7 +9,7 @@ A candidate is the printed algorithm with some settings changed, one word for ea
     B100, B1000   anchors of at least so many samples in place of 32
     S             S* in the formula for B_j is the largest of the last four anchors
     A             Alg 4 from the first epoch on, not the first epoch of the paper's experiments
-    E             ε from the S* of the second anchor, not from that of the starting point
+    E             ε and σ from the S* of the second anchor, not from that of the starting point
     x2            steps twice as long
 
 Every run has a starting point and samples of its own, by its seed. L is estimated by the run itself on a network; it is

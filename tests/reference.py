@@ -67,7 +67,7 @@ def vcsg_sizes(j: int, n: int, found: list[float], options: dict) -> tuple[int, 
     S, S1 = max(found[-options.get("memory", 1 if paper else 4) :]), found[0]
     fixing = S1 if paper else found[min(1, j - 1)]
     eps = options.get("eps") or K * fixing / (n / 100)
-    sigma = options["sigma"] if options.get("sigma") is not None else S1
+    sigma = options["sigma"] if options.get("sigma") is not None else fixing
     term1 = K * S / eps
     term2 = n * S / (S + 0.14 * math.sqrt(n) * sigma * rho ** (2 * j))
     B = math.ceil(min(term1, term2))

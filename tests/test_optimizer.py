@@ -547,7 +547,7 @@ def test_a_quiet_run_never_rolls_back(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_records_tell_every_epoch() -> None:
     problem, p, told = quadratic(n=400), parameter(), []
-    optimizer = vcsg.VCSG([p], n=400, callback=told.append)
+    optimizer = vcsg.VCSG([p], n=400, paper=True, callback=told.append)
     run(problem, optimizer, p, passes=30)
     assert [r.epoch for r in told] == list(range(1, len(told) + 1))
     assert told[0].regime == "start"

@@ -172,7 +172,7 @@ def vcsg(
         eps: the target ε for ‖∇f‖²; None derives it from the S* at the second anchor, so that B_j is n/100 there; with
             `paper` from that at the first, so that the second has n/100 samples.
         K: 12 as in Alg 4 (l.288); 1 is the theorem's (l.318).
-        sigma: σ; None is the first measured S*.
+        sigma: σ; None is the S* at the second anchor, with `paper` that at the first.
         rho: ρ in (0, 1); 0.99 suits a coarse ε ≥ 1e-3.
         B_min: the smallest anchor; None is n/10 and at least 32, with `paper` 32.
         b_min: a floor for b; None is 16, or n where n is smaller, with `paper` 1. A model with BatchNorm in training

@@ -198,7 +198,7 @@ class VarianceControlled:
     memory: int = 1
     """S* in the formula for B_j is the largest of that many last anchors."""
     settle: bool = False
-    """Whether ε = None takes the S* of the second anchor from there on, and not that of the starting point."""
+    """Whether ε = None and σ = None take the S* of the second anchor from there on, not that of the starting point."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ class VarianceControlled:
         low = max(32, math.ceil(n / 10)) if self.B_min is None else self.B_min
         if not variance > 0:  # none, or not known
             return clamped(0.0, low, n), "first"
-        sigma = facts.first_variance if self.sigma is None else self.sigma
+        sigma = self._reference(facts) if self.sigma is None else self.sigma
         target = self.K * variance / self.target(facts)
         decaying = 0.14 * math.sqrt(n) * sigma * self.rho ** (2 * facts.epoch)
         full = n * variance / (variance + decaying)
@@ -239,10 +239,11 @@ class VarianceControlled:
 
     def target(self, facts: Facts) -> float:
         """ε."""
-        if self.eps is not None:
-            return self.eps
-        settled = self.settle and facts.settled_variance > 0
-        return self.K * (facts.settled_variance if settled else facts.first_variance) * 100 / facts.n
+        return self.K * self._reference(facts) * 100 / facts.n if self.eps is None else self.eps
+
+    def _reference(self, facts: Facts) -> float:
+        """The S* that ε and σ are relative to, where they are not given."""
+        return facts.settled_variance if self.settle and facts.settled_variance > 0 else facts.first_variance
 
 
 @dataclass(frozen=True)

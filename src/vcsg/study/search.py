@@ -18,8 +18,8 @@ TRIALS = 7
 SHARE = 0.25
 """Of the budget, for each of them."""
 LEAST_PASSES = 8.0
-"""For each at least. VCSG's first epoch takes 3 passes on average and its steps are √n times smaller than those after
-it: judged within it, a search chooses a step with which all that follows diverges."""
+"""For each at least. The printed first epoch of VCSG takes 3 passes on average and its steps are √n times smaller than
+those after it: judged within it, a search chooses a step with which all that follows diverges."""
 
 
 def next_exponent(losses: Mapping[float, float]) -> float:
