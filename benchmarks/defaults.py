@@ -39,6 +39,7 @@ from torch import nn
 
 import vcsg
 from vcsg.method.schedules import VarianceControlled
+from vcsg.study.compare import parse_seeds
 from vcsg.workloads import Workload, load, register_model
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -160,16 +161,16 @@ def row(candidate: str, runs: list[Measured]) -> str:
     return f"| {candidate} | {end} | {rebound} | {jumps} | {stuck} of {len(runs)} | {seconds:.0f} |"
 
 
-def compare(workloads: Iterable[str], candidates: list[str], seeds: int, passes: float, jobs: int) -> None:
+def compare(workloads: Iterable[str], candidates: list[str], seeds: tuple[int, ...], passes: float, jobs: int) -> None:
     """Print a table for every workload, a line as soon as it is measured."""
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for name in workloads:
-            print(f"\n{name}, {passes:g} passes, {seeds} seeds; median, worst\n")
+            print(f"\n{name}, {passes:g} passes, seeds {seeds[0]} to {seeds[-1]}; median, worst\n")
             print("| candidate | end | rebound | jumps | stuck | s per run |\n|---|---|---|---|---|---|", flush=True)
-            tasks = [(name, candidate, seed, passes) for candidate in candidates for seed in range(seeds)]
+            tasks = [(name, candidate, seed, passes) for candidate in candidates for seed in seeds]
             found = pool.imap(measure, tasks)
             for candidate in candidates:
-                print(row(candidate, list(itertools.islice(found, seeds))), flush=True)
+                print(row(candidate, list(itertools.islice(found, len(seeds)))), flush=True)
 
 
 def main() -> None:
@@ -178,7 +179,7 @@ def main() -> None:
     parser.add_argument(
         "--candidates", nargs="+", default=list(CANDIDATES), metavar="WORDS", help='such as "b16 N B100"'
     )
-    parser.add_argument("--seeds", type=int, default=5, help="runs per candidate and workload")
+    parser.add_argument("--seeds", type=parse_seeds, default=tuple(range(5)), help="how many, or which, such as 5,6,7")
     parser.add_argument("--passes", type=float, default=6.0, help="length of every run, in passes over the data")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, of one thread each")
     given = parser.parse_args()
