@@ -59,7 +59,7 @@ def scsg(eps: float) -> Method:
 
 def vcsg(eps: float, K: float = 12.0, comparison: str = "norm") -> Method:
     """VCSG by Alg 4 alone, without the first epoch of the paper's experiments; σ = 1, ρ = 0.9, B_min = 2."""
-    options = {"sigma": 1.0, "rho": 0.9, "B_min": 2, "first_epoch": False}
+    options = {"paper": True, "sigma": 1.0, "rho": 0.9, "B_min": 2, "first_epoch": False}
     return make("vcsg", eps=eps, K=K, comparison=comparison, **options)
 
 

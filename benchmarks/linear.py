@@ -261,8 +261,8 @@ def hopeless(solver: str, task: Task) -> bool:
     """What would take the benchmark's night: a Hessian of d = 1e5, and sag, saga and liblinear on a million rows."""
     n, d = task.X.shape
     if solver in ("newton-cholesky", "glum"):
-        return d > 5000
-    return solver in ("sag", "saga", "liblinear", "liblinear dual") and n > 5e5
+        return bool(d > 5000)
+    return solver in ("sag", "saga", "liblinear", "liblinear dual") and bool(n > 5e5)
 
 
 # --- measuring

@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sgd": {"b": 3},
     "storm": {"b": 3},
     "alpha-svrg": {"b": 5},
-    "vcsg": {"eps": 0.5, "B_min": 8},
+    "vcsg": {"paper": True, "eps": 0.5, "B_min": 8},
 }
 N = 61
 PROBLEM = quadratic(N)

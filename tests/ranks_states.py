@@ -105,6 +105,18 @@ def budgets(rank: int, ranks: int, folder: Path) -> Any:
     return found
 
 
+@scenario
+def certified(rank: int, ranks: int, folder: Path) -> Any:
+    """A small anchor asks for a full one on all ranks alike, and that stops the run."""
+    p, optimizer = made("batching-svrg", B=30)
+    found = path(p, optimizer, until=vcsg.stationary(3e-3), passes=300)
+    anchors = [record["anchor"]["B"] for record in found["records"]]
+    assert set(anchors) == {30, N}
+    assert anchors[-1] == N
+    assert PROBLEM.norm2(p.detach().numpy()) <= 3e-3
+    return found
+
+
 def until_stopped(asks: bool, ask: Callable[[FiniteSumOptimizer], None], **limits: Any) -> list[Any]:
     p, optimizer = made("svrg", b=4)
     for batch in optimizer.batches(PROBLEM.data, **limits):

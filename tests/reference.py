@@ -68,22 +68,25 @@ def sizes(name: str, j: int, n: int, options: dict) -> tuple[int, int, float]:
     return B, b, math.sqrt(b / B) / 3
 
 
-def vcsg_sizes(j: int, n: int, S: float, S1: float, options: dict) -> tuple[int, int, float, str, int]:
-    """(B_j, b_j, η_j·L, regime, size of the next anchor) of Alg 4."""
+def vcsg_sizes(j: int, n: int, found: list[float], options: dict) -> tuple[int, int, float, str, int]:
+    """(B_j, b_j, η_j·L, regime, size of the next anchor) of Alg 4, from the S* of all anchors so far."""
+    paper = options.get("paper", False)
     K, rho = options.get("K", 12), options.get("rho", 0.9)
-    eps = options.get("eps") or K * S1 / (n / 100)
-    sigma = options["sigma"] if options.get("sigma") is not None else S1
+    S, S1 = max(found[-options.get("memory", 1 if paper else 4) :]), found[0]
+    fixing = S1 if paper else found[min(1, j - 1)]
+    eps = options.get("eps") or K * fixing / (n / 100)
+    sigma = options["sigma"] if options.get("sigma") is not None else fixing
     term1 = K * S / eps
     term2 = n * S / (S + 0.14 * math.sqrt(n) * sigma * rho ** (2 * j))
     B = math.ceil(min(term1, term2))
-    B = min(max(B, options.get("B_min", 32)), n)
-    floor = options.get("b_min", 1)
-    if j == 1 and options.get("first_epoch", True):
-        b = max(round(n**0.25), floor)
-        return n, b, math.sqrt(b / round(n**0.25) / n) / 3, "start", B
+    B = min(max(B, options.get("B_min", 32 if paper else max(32, math.ceil(n / 10)))), n)
+    floor, gamma = options.get("b_min", 1 if paper else min(16, n)), 1 / 3 if paper else 2 / 3
+    if j == 1 and options.get("first_epoch", paper):
+        b = round(n**0.25)
+        return n, max(b, floor), gamma / math.sqrt(n) * math.sqrt(max(b, floor) / b), "start", B
     if term1 <= term2:
-        return B, max(round(B**0.25), floor), 1 / 3, "first", B
-    return B, floor, math.sqrt(floor / B) / 3, "second", B  # l.183 with alpha = 1/2; b = 1 as printed
+        return B, max(round(B**0.25), floor), gamma, "first", B
+    return B, max(1, floor), gamma * math.sqrt(max(1, floor) / B), "second", B
 
 
 def growing_sizes(j: int, n: int, ratio: float, options: dict) -> tuple[int, int, float, int]:
@@ -130,7 +133,7 @@ def replay(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> 
 
 
 def replay_anchored(problem, name: str, x: np.ndarray, L: float, log: Log, **options) -> Iterator[np.ndarray]:
-    n, x, S1 = problem.n, x.copy(), None
+    n, x, variances = problem.n, x.copy(), []
     gradients = problem.gradients
     phases, j, expected = list(log), 0, None
     y = m = None
@@ -151,11 +154,11 @@ def replay_anchored(problem, name: str, x: np.ndarray, L: float, log: Log, **opt
             y = x.copy()
             m = gradients(y)[samples].mean(0)
             S = chunk_variance([gradients(y)[c] for c in chunks], n) if len(chunks) > 1 else None
-            S1 = S if S1 is None else S1
+            variances.append(S)
         if name == "vcsg":
-            B, b, eta, regime, expected = vcsg_sizes(j, n, S, S1, options)
+            B, b, eta, regime, expected = vcsg_sizes(j, n, variances, options)
         elif name == "growing-svrg":
-            B, b, eta, expected = growing_sizes(j, n, S / S1, options)
+            B, b, eta, expected = growing_sizes(j, n, S / variances[0], options)
         else:
             B, b, eta = sizes(name, j, n, options)
             expected = sizes(name, j + 1, n, options)[0]

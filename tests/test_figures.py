@@ -236,7 +236,7 @@ class TestInside:
         assert labels == ["batch size $B_j$", "mini-batch size $b_j$"]
         assert [str(line.get_label()) for line in right.lines][:3] == [
             "variance S*",
-            "bound of ‖∇f‖² (95 %)",
+            "rough bound of ‖∇f‖²",
             next(str(line.get_label()) for line in right.lines if "estimate" in str(line.get_label())),
         ]
         assert any(str(line.get_label()).startswith("ε = ") for line in right.lines)

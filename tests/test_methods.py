@@ -35,12 +35,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 ALG_4: list[dict[str, Any]] = [
-    {"comparison": comparison, "eps": 0.05, "B_min": 8, **more}
+    {"paper": True, "comparison": comparison, "eps": 0.05, "B_min": 8, **more}
     for comparison in ("norm", "lemma", "elementwise", "never")
     for more in ({}, {"first_epoch": False, "sigma": 1.0, "rho": 0.99, "K": 3.0, "b_min": 2})
 ]
 CASES = [(name, OPTIONS.get(name, {})) for name in METHODS]
-CASES += [("vcsg", options) for options in ALG_4] + [("vcsg", {})]
+STEADY: list[dict[str, Any]] = [
+    {},
+    {"B_min": 4, "b_min": 2, "memory": 2},
+    {"eps": 0.5, "B_min": 4, "b_min": 3, "first_epoch": True},
+    {"eps": 1e-3, "B_min": 8, "b_min": 2, "bounded": False, "memory": 1},
+]
+CASES += [("vcsg", options) for options in (*ALG_4, {"paper": True}, *STEADY)]
 CASES += [("alpha-svrg", {"epochs": 3, "b": 5}), ("spider", {"b": 3}), ("storm", {"a": 0.3, "b": 2})]
 CASES += [
     ("saga", {"b": 7}),

@@ -372,24 +372,6 @@ def test_stopping_in_the_middle_and_going_on_is_the_same_run() -> None:
     assert torch.equal(p, q)
 
 
-@pytest.mark.parametrize("name", ["svrg", "vcsg", "scsg"])
-@pytest.mark.parametrize("eps", [1e-3, 1e-6])
-def test_stationary_stops_at_a_point_that_is(name: str, eps: float) -> None:
-    problem, p = quadratic(), parameter()
-    options = {"eps": eps / 10} if name == "vcsg" else {}
-    optimizer = FiniteSumOptimizer([p], 60, name, L=1.0, **options)
-    x = run(problem, optimizer, p, until=vcsg.stationary(eps), passes=3000)
-    assert optimizer.passes < 3000
-    assert problem.norm2(x) <= eps
-
-
-def test_stationary_checks_its_arguments() -> None:
-    with pytest.raises(ValueError, match="eps = 0"):
-        vcsg.stationary(0)
-    with pytest.raises(ValueError, match="confidence = 1"):
-        vcsg.stationary(1.0, confidence=1)
-
-
 def test_interrupting_leaves_the_model_at_x() -> None:
     """Ctrl-C in the evaluation at the anchor, and in one of the smoothness estimate."""
     for kind in ("inner", "smoothness"):
@@ -565,7 +547,7 @@ def test_a_quiet_run_never_rolls_back(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_records_tell_every_epoch() -> None:
     problem, p, told = quadratic(n=400), parameter(), []
-    optimizer = vcsg.VCSG([p], n=400, callback=told.append)
+    optimizer = vcsg.VCSG([p], n=400, paper=True, callback=told.append)
     run(problem, optimizer, p, passes=30)
     assert [r.epoch for r in told] == list(range(1, len(told) + 1))
     assert told[0].regime == "start"

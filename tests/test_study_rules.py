@@ -22,6 +22,7 @@ from vcsg.extend import (
     register_workload,
 )
 from vcsg.method import registry
+from vcsg.method.schedules import VarianceControlled
 from vcsg.study import methods, settings
 from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
@@ -150,6 +151,8 @@ def test_every_method_has_options_and_a_label() -> None:
         assert "lr" in methods.parameters(name)
         assert methods.label(name, {})
     assert methods.label("scsg", {"b": 16, "lr": 0.1, "L": 2}) == "SCSG, b=16"
+    assert methods.label("vcsg", {"paper": True, "b_min": 2}) == "VCSG as printed, b_min=2"
+    assert methods.label("vcsg", {"paper": False}) == "VCSG"
     assert methods.label("sgd-momentum", {"momentum": 0.5, "b": 8}) == "SGD, momentum 0.5, b=8"
     assert methods.anchored("vcsg")
     assert not methods.anchored("sgd")
@@ -165,7 +168,9 @@ def made(names: str, protocols: str = "default", *given: str) -> dict[str, dict[
 
 def test_the_methods_of_each_protocol() -> None:
     assert made("vcsg,svrg") == {"default/vcsg": {}, "default/svrg": {}}
-    assert made("vcsg,svrg,sgd", "paper") == {"paper/vcsg": {}, "paper/paper-svrg": {}, "paper/paper-sgd": {}}
+    printed = {"paper/vcsg": {"paper": True}, "paper/paper-svrg": {}, "paper/paper-sgd": {}}
+    assert made("vcsg,svrg,sgd", "paper") == printed
+    assert vcsg.make("vcsg", paper=True).schedule == VarianceControlled()
     assert made("vcsg,sgd", "tuned", "vcsg.b_min=4") == {"tuned/vcsg": {"b_min": 4}, "tuned/sgd": {"b": 64}}
     both = made("vcsg,svrg,tuned:adamw", "tuned,paper")
     assert list(both) == ["paper/vcsg", "paper/paper-svrg", "tuned/vcsg", "tuned/svrg", "tuned/adamw"]
@@ -196,6 +201,8 @@ def test_who_estimates_the_L_of_whom() -> None:
     paper = entries(["vcsg", "scsg", "svrg"], ["paper"], settings.parse(["vcsg.b_min=4"]))
     assert {smoothness_method(e, paper)[0] for e in paper} == {"vcsg"}  # type: ignore[index]
     assert {smoothness_method(e, paper)[1]["b_min"] for e in paper} == {4}  # type: ignore[index]
+    others = entries(["scsg"], ["paper"], MethodSettings())
+    assert [smoothness_method(e, others) for e in others] == [("vcsg", {"paper": True})]
     default = entries(["vcsg", "sgd-momentum", "adamw"], ["default"], MethodSettings())
     assert [smoothness_method(e, default) for e in default] == [None, ("sgd", {"b": 64}), None]
     tuned = entries(["scsg", "sgd-momentum", "adamw"], ["tuned"], MethodSettings())

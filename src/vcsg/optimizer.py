@@ -34,7 +34,7 @@ from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import ranks_of
-from vcsg.run.record import Record
+from vcsg.run.record import Answer, Record, Stationary, Until
 from vcsg.run.sampling import Phase
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
@@ -229,7 +229,7 @@ class FiniteSumOptimizer(Optimizer):
         passes: float | None = None,
         seconds: float | None = None,
         ifo: float | None = None,
-        until: Callable[[Record], bool] | None = None,
+        until: Until | None = None,
     ) -> Iterator[Any]:
         """The batches to call `step` with, until a stopping rule says so.
 
@@ -253,15 +253,15 @@ class FiniteSumOptimizer(Optimizer):
         self._data = data
         return self._iterate(read, budget, deadline, until)
 
-    def _iterate(
-        self, read: Feed, budget: float, deadline: float, until: Callable[[Record], bool] | None
-    ) -> Iterator[Any]:
+    def _iterate(self, read: Feed, budget: float, deadline: float, until: Until | None) -> Iterator[Any]:
         seen = self.record
+        if isinstance(until, Stationary) and seen is not None:
+            self._heed(until(seen))  # a state may have been saved before the rule was asked
 
         def finished() -> bool:
             nonlocal seen
             fresh, seen = self.record is not seen, self.record
-            if until is not None and fresh and self.record is not None and until(self.record):
+            if until is not None and fresh and self.record is not None and self._heed(until(self.record)):
                 return True
             if time.monotonic() >= deadline:
                 self.stop()
@@ -285,6 +285,12 @@ class FiniteSumOptimizer(Optimizer):
             self._executor.ranks.forget()
             with torch.no_grad():
                 self._executor.settle()
+
+    def _heed(self, answer: bool | Answer) -> bool:
+        """Whether the rule that gave this answer ends the run; it may ask for a full anchor instead."""
+        if answer is Answer.CONFIRM:
+            self._course.request_full_anchor()
+        return bool(answer)
 
     def stop(self) -> None:
         """End `batches` after this step. One of several ranks is enough: all end where they next exchange gradients."""

@@ -103,10 +103,13 @@ class VCSG(FiniteSumOptimizer, method=catalogue.vcsg):
         K: float = 12.0,
         sigma: float | None = None,
         rho: float = 0.9,
-        B_min: int = 32,
-        b_min: int = 1,
-        first_epoch: bool = True,
+        B_min: int | None = None,
+        b_min: int | None = None,
+        first_epoch: bool | None = None,
+        bounded: bool | None = None,
+        memory: int | None = None,
         comparison: str = "norm",
+        paper: bool = False,
         **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(
@@ -119,7 +122,10 @@ class VCSG(FiniteSumOptimizer, method=catalogue.vcsg):
             B_min=B_min,
             b_min=b_min,
             first_epoch=first_epoch,
+            bounded=bounded,
+            memory=memory,
             comparison=comparison,
+            paper=paper,
             **common,
         )
 

@@ -13,6 +13,7 @@ from numbers import Integral
 from vcsg.method.definition import Method
 from vcsg.method.registry import register
 from vcsg.method.schedules import (
+    RECENT,
     Bounded,
     Given,
     Growing,
@@ -145,55 +146,82 @@ def biased_svrg(lam: float = LAMBDA_SECOND, B: int | None = None, b: int | None 
     return _batched("biased-svrg", biased(_fraction("lam", lam)), B, b)
 
 
+PRINTED = VarianceControlled()
+"""The schedule of VCSG as the paper has it."""
+STEADY = VarianceControlled(B_min=None, b_min=None, first_epoch=False, bounded=True, memory=4, settle=True)
+"""The schedule of VCSG by default; docs/engineering/defaults.md has the measurements."""
+STEADY_GAMMA = 2 / 3
+"""γ of VCSG by default: its v is about half a gradient, so this is the 1/(3L) of a method with a whole one."""
+
+
 @register
 def vcsg(
     eps: float | None = None,
     K: float = ALG_4_K,
     sigma: float | None = None,
     rho: float = 0.9,
-    B_min: int = 32,
-    b_min: int = 1,
-    first_epoch: bool = True,
+    B_min: int | None = None,
+    b_min: int | None = None,
+    first_epoch: bool | None = None,
+    bounded: bool | None = None,
+    memory: int | None = None,
     comparison: str = "norm",
+    paper: bool = False,
 ) -> Method:
     """VCSG (Alg 4, l.286): batch size, mini-batch size, step size and estimator follow the measured variance S*.
 
     B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})). Where the first term is the smaller: b = B^{1/4},
-    η = 1/(3L), and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
-    b = 1, η = 1/(3L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with √b.
+    η = γ/L, and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
+    b = 1, η = γ/(L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with √b.
+    The defaults, with γ = 2/3, are chosen so that no run gets stuck;
+    `paper=True` has those of the paper, with γ = 1/3.
 
     Args:
-        eps: the target ε for ‖∇f‖²; None derives it at the first anchor so that the next one has n/100 samples.
+        eps: the target ε for ‖∇f‖²; None derives it from the S* at the second anchor, so that B_j is n/100 there; with
+            `paper` from that at the first, so that the second has n/100 samples.
         K: 12 as in Alg 4 (l.288); 1 is the theorem's (l.318). Without `eps` it has no effect: the ε that is derived
             is proportional to it.
-        sigma: σ; None is the first measured S*.
+        sigma: σ; None is the S* at the second anchor, with `paper` that at the first.
         rho: ρ in (0, 1); 0.99 suits a coarse ε ≥ 1e-3.
-        B_min: the smallest anchor.
-        b_min: a floor for b; a model with BatchNorm in training mode needs at least 2.
-        first_epoch: start with the first epoch of the paper's experiments (l.377).
+        B_min: the smallest anchor; None is n/10 and at least 32, with `paper` 32.
+        b_min: a floor for b; None is 16, or n where n is smaller, with `paper` 1. A model with BatchNorm in training
+            mode needs at least 2.
+        first_epoch: start with the first epoch of the paper's experiments (l.377); None is False, with `paper` True.
+        bounded: draw the number of inner steps with min(B_j, the size of the anchor in hand) in place of B_j; None is
+            True, with `paper` False.
+        memory: S* in the formula for B_j is the largest of that many last anchors; None is 4, with `paper` 1.
         comparison: how l.300 compares two vectors: "norm" compares their norms, "elementwise" their coordinates,
             "lemma" tests the inequality that the proof needs, "never" always takes (½, −½, ½).
+        paper: take the printed algorithm where options are not given, and γ = 1/3 in place of 2/3.
     """
     if comparison not in (*TESTS, "never"):
         raise ValueError(f"comparison = {comparison!r}: choose one of {', '.join((*TESTS, 'never'))}")
-    if not isinstance(first_epoch, bool):
-        raise ValueError(f"first_epoch = {first_epoch!r}: give True or False")
+    for name, flag in (("paper", paper), ("first_epoch", first_epoch), ("bounded", bounded)):
+        if flag is not None and not isinstance(flag, bool):
+            raise ValueError(f"{name} = {flag!r}: give True or False")
+    if memory is not None and not 1 <= _size("memory", memory) <= RECENT:
+        raise ValueError(f"memory = {memory!r}: give a number of anchors from 1 to {RECENT}")
+    own = PRINTED if paper else STEADY
     _tell_of_K(eps, K)
-    first: Rule = Constant(HALF)
-    if comparison != "never":
-        first = Tested(comparison, weighted(LAMBDA_FIRST), HALF)
-    second = Constant(biased(LAMBDA_SECOND))
     schedule = VarianceControlled(
         eps=None if eps is None else _positive("eps", eps),
         K=_positive("K", K),
         sigma=None if sigma is None else _at_least_zero("sigma", sigma),
         rho=_fraction("rho", rho),
-        B_min=_anchor_floor(B_min),
-        b_min=_size("b_min", b_min),
-        first_epoch=first_epoch,
+        B_min=own.B_min if B_min is None else _anchor_floor(B_min),
+        b_min=own.b_min if b_min is None else _size("b_min", b_min),
+        first_epoch=own.first_epoch if first_epoch is None else first_epoch,
+        bounded=own.bounded if bounded is None else bounded,
+        memory=own.memory if memory is None else memory,
+        settle=own.settle,
     )
-    rules: dict[str, Rule] = {"start": second} if first_epoch else {}
-    return Method("vcsg", rules | {"first": first, "second": second}, schedule, "geometric")
+    first: Rule = Constant(HALF)
+    if comparison != "never":
+        first = Tested(comparison, weighted(LAMBDA_FIRST), HALF)
+    second = Constant(biased(LAMBDA_SECOND))
+    rules: dict[str, Rule] = {"start": second} if schedule.first_epoch else {}
+    gamma = 1 / 3 if paper else STEADY_GAMMA
+    return Method("vcsg", rules | {"first": first, "second": second}, schedule, "geometric", gamma)
 
 
 @register

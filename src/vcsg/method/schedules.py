@@ -22,6 +22,16 @@ class Facts:
     """S*, measured at this epoch's anchor; NaN without an anchor or with an anchor of one sample."""
     first_variance: float
     """S* at the first anchor of the run."""
+    anchor: int | None = None
+    """The size of this epoch's anchor; None where it is not known."""
+    recent: tuple[float, ...] = ()
+    """S* at the last anchors, at most `RECENT` of them, this epoch's last; empty where they are not known."""
+    settled_variance: float = math.nan
+    """S* at the second anchor of the run, the first that is not at the starting point; NaN before it."""
+
+
+RECENT = 8
+"""How many of the last S* a schedule is told."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Plan:
     """The sizes of one epoch."""
 
     B: int
-    """The batch size in the formulas for η and the number of inner steps."""
+    """The batch size in the formulas for η and, without `loop_B`, the number of inner steps."""
     b: int
     """The mini-batch size."""
     factor: float
@@ -43,6 +53,13 @@ class Plan:
     """The level r that each inner step renews, for nested anchors; it starts from the anchor of level r − 1."""
     sizes: tuple[int, ...] = ()
     """The mini-batch size of each inner step, for nested anchors."""
+    loop_B: int | None = None
+    """The batch size in the formula for the number of inner steps, where it is not `B`."""
+
+    @property
+    def steps_B(self) -> int:
+        """The batch size B in the mean B/b of the number of inner steps."""
+        return self.B if self.loop_B is None else self.loop_B
 
 
 class Schedule(Protocol):
@@ -158,20 +175,30 @@ class VarianceControlled:
     η = γ/(L√B). With `first_epoch`, epoch 1 is that of the experiments (l.377, regime "start"): B = n,
     b = n^{1/4}, η = γ/(L√n).
 
+    ε = None takes ε = K·S*/(n/100) at the first anchor, so that the next anchor has n/100 samples (B_min
+    permitting); σ = None takes the first S*, which makes the second term dimensionless.
+
     A floor `b_min` above the printed b makes an epoch of fewer steps. In the second regime and the start, where the
     step is (b/B)^α of l.183 with α = ½, it then is longer by the root of the ratio.
 
-    ε = None takes ε = K·S*/(n/100) at the first anchor, so that the next anchor has n/100 samples (B_min
-    permitting); σ = None takes the first S*, which makes the second term dimensionless.
+    The defaults of the fields are the printed algorithm; `bounded`, `memory` and `settle` are not in the paper.
     """
 
     eps: float | None = None
     K: float = 12.0
     sigma: float | None = None
     rho: float = 0.9
-    B_min: int = 32
-    b_min: int = 1
+    B_min: int | None = 32
+    """The smallest B_j; None is n/10, and at least 32."""
+    b_min: int | None = 1
+    """The smallest b; None is 16, or n where n is smaller."""
     first_epoch: bool = True
+    bounded: bool = False
+    """Whether the number of inner steps is drawn with min(B_j, the anchor in hand) in place of B_j."""
+    memory: int = 1
+    """S* in the formula for B_j is the largest of that many last anchors."""
+    settle: bool = False
+    """Whether ε = None and σ = None take the S* of the second anchor from there on, not that of the starting point."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -179,7 +206,8 @@ class VarianceControlled:
         return ("start", "first", "second") if self.first_epoch else ("first", "second")
 
     def first(self, n: int) -> int:
-        fitting("b_min", self.b_min, n)
+        if self.b_min is not None:
+            fitting("b_min", self.b_min, n)
         return n
 
     def __call__(self, facts: Facts) -> Plan:
@@ -190,25 +218,33 @@ class VarianceControlled:
             B, b, factor = bound, root(bound, 0.25), 1.0
         else:
             B, b, factor = bound, 1, bound**-0.5
-        if b < self.b_min:
-            factor *= 1.0 if regime == "first" else math.sqrt(self.b_min / b)
-            b = self.b_min
-        return Plan(B, b, factor, next_B=bound, regime=regime, eps=eps)
+        floor = min(16, n) if self.b_min is None else self.b_min
+        if b < floor:
+            factor *= 1.0 if regime == "first" else math.sqrt(floor / b)
+            b = floor
+        loop_B = min(B, facts.anchor or B) if self.bounded else None
+        return Plan(B, b, factor, next_B=bound, regime=regime, eps=eps, loop_B=loop_B)
 
     def bound(self, facts: Facts) -> tuple[int, str]:
         """B_j by the formula, and the regime."""
-        if not facts.variance > 0:  # none, or not known
-            return clamped(0.0, self.B_min, facts.n), "first"
-        sigma = facts.first_variance if self.sigma is None else self.sigma
+        n, variance = facts.n, max((facts.variance, *facts.recent[-self.memory :]))
+        low = max(32, math.ceil(n / 10)) if self.B_min is None else self.B_min
+        if not variance > 0:  # none, or not known
+            return clamped(0.0, low, n), "first"
+        sigma = self._reference(facts) if self.sigma is None else self.sigma
         eps = self.target(facts)
-        target = self.K * facts.variance / eps if eps else math.inf
-        decaying = 0.14 * math.sqrt(facts.n) * sigma * self.rho ** (2 * facts.epoch)
-        full = facts.n * facts.variance / (facts.variance + decaying)
-        return clamped(min(target, full), self.B_min, facts.n), "first" if target <= full else "second"
+        target = self.K * variance / eps if eps else math.inf
+        decaying = 0.14 * math.sqrt(n) * sigma * self.rho ** (2 * facts.epoch)
+        full = n * variance / (variance + decaying)
+        return clamped(min(target, full), low, n), "first" if target <= full else "second"
 
     def target(self, facts: Facts) -> float:
         """ε."""
-        return self.K * facts.first_variance * 100 / facts.n if self.eps is None else self.eps
+        return self.K * self._reference(facts) * 100 / facts.n if self.eps is None else self.eps
+
+    def _reference(self, facts: Facts) -> float:
+        """The S* that ε and σ are relative to, where they are not given."""
+        return facts.settled_variance if self.settle and facts.settled_variance > 0 else facts.first_variance
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from vcsg.method.definition import Method
-from vcsg.method.schedules import Facts, Plan
+from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
 from vcsg.run.record import Record
@@ -240,6 +240,10 @@ class Course:
         self.budget = budget
         self.state.phase = self._cut(self.state.phase)
 
+    def request_full_anchor(self) -> None:
+        """The next anchor that is begun is to take all n samples, whatever its epoch's plan says."""
+        self.state.full_anchor = True
+
     # --- what executors report
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
@@ -306,8 +310,7 @@ class Course:
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
         state.anchor, state.depth = anchor, 0
-        if not state.first_variance > 0:
-            state.first_variance = anchor.variance
+        self._remember(anchor.variance)
         self._accept_point()
         self._make_plan()
 
@@ -478,6 +481,8 @@ class Course:
         state.drawn = anchored and (method.drawn == "epoch" or state.depth < 0)
         if state.drawn:
             state.anchor_sum, state.depth = AnchorSum(), -1
+            if state.full_anchor:
+                state.anchor_size, state.full_anchor = self.n, False
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
             if method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
@@ -489,10 +494,19 @@ class Course:
             state.anchor = None
             self._make_plan()
 
+    def _remember(self, variance: float) -> None:
+        """Keep the S* of an anchor whose point is good, for the plans of later epochs."""
+        state = self.state
+        if not state.first_variance > 0:
+            state.first_variance = variance
+        elif state.epoch > 1 and not state.settled_variance > 0:
+            state.settled_variance = variance
+        if not math.isnan(variance):
+            state.recent = [*state.recent, variance][-RECENT:]
+
     def _make_plan(self) -> None:
         state = self.state
-        variance = state.anchor.variance if state.anchor else math.nan
-        plan = self.method.schedule(Facts(state.epoch, self.n, variance, state.first_variance))
+        plan = self.method.schedule(self._facts())
         self._check_plan(plan)
         state.plan = replace(plan, b=max(plan.b, self._least))
         if state.L is None:
@@ -506,10 +520,20 @@ class Course:
 
         The smaller a mini-batch, the larger its curvature, and L has to serve for all.
         """
-        state = self.state
-        variance = state.anchor.variance if state.anchor else math.nan
-        ahead = self.method.schedule(Facts(state.epoch + 1, self.n, variance, state.first_variance))
+        ahead = self.method.schedule(replace(self._facts(), epoch=self.state.epoch + 1))
         return max(min(self._plan.b, ahead.b), self._least)
+
+    def _facts(self) -> Facts:
+        state, anchor = self.state, self.state.anchor
+        return Facts(
+            epoch=state.epoch,
+            n=self.n,
+            variance=anchor.variance if anchor else math.nan,
+            first_variance=state.first_variance,
+            anchor=anchor.B if anchor else None,
+            recent=tuple(state.recent),
+            settled_variance=state.settled_variance,
+        )
 
     def _check_plan(self, plan: Plan) -> None:
         """Refuse a plan that could not be run as it stands: the schedule may be the user's own."""
@@ -520,8 +544,10 @@ class Course:
         for name, size in (("b", plan.b), ("next_B", plan.next_B)):
             if not 1 <= size <= self.n:
                 raise ValueError(f"{where} {name} = {size!r}: plan between 1 and n = {self.n} samples")
-        if not plan.B >= 1 or not 0 <= plan.factor < math.inf:
-            raise ValueError(f"{where} B = {plan.B!r}, a factor of {plan.factor!r}: plan B ≥ 1 and a finite factor ≥ 0")
+        if not min(plan.B, plan.steps_B) >= 1 or not 0 <= plan.factor < math.inf:
+            raise ValueError(
+                f"{where} B = {plan.steps_B!r}, a factor of {plan.factor!r}: plan B ≥ 1 and a finite factor ≥ 0"
+            )
         if bool(plan.levels) != (self.method.moves == "nested") or len(plan.sizes) != len(plan.levels):
             raise ValueError(
                 f"{where} {len(plan.levels)} levels and {len(plan.sizes)} sizes, and the method has moves = "
@@ -530,9 +556,9 @@ class Course:
 
     def _begin_inner(self) -> None:
         state, plan, rule = self.state, self._plan, self.rule
-        length = len(plan.levels) or math.ceil(plan.B / plan.b)
+        length = len(plan.levels) or math.ceil(plan.steps_B / plan.b)
         if self.method.length == "geometric":
-            length = draw_geometric(stream(self.seed, "length", state.phase.number), plan.B, plan.b)
+            length = draw_geometric(stream(self.seed, "length", state.phase.number), plan.steps_B, plan.b)
         state.record = self._make_record(length)
         if self.method.anchor_step and state.drawn:
             self._step_along_mean(1.0)
@@ -573,7 +599,7 @@ class Course:
 
     def _end_epoch(self) -> None:
         state, plan = self.state, self._plan
-        state.pending = self.step_size(self._holder.lr) * plan.B / plan.b
+        state.pending = self.step_size(self._holder.lr) * plan.steps_B / plan.b
         state.epoch += 1
         state.anchor_size = plan.next_B
         self._begin_epoch()

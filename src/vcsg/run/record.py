@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
 
 from vcsg.run.variance import Anchor
@@ -31,7 +32,7 @@ class Record:
     eps: float | None
     """The target ε of a method that has one."""
     anchor: Anchor | None
-    """The measurements of the anchor: size, loss, S*, ‖g‖² and bounds; None for a method without anchor."""
+    """The measurements of the anchor: size, loss, S* and ‖g‖²; None for a method without anchor."""
     ifo: int
     """Gradient evaluations so far, this epoch's anchor included."""
     passes: float
@@ -67,18 +68,44 @@ class Record:
         )
 
 
-def stationary(eps: float, confidence: float = 0.95) -> Callable[[Record], bool]:
-    """A rule for `batches(until=...)`: stop at an anchor where ‖∇f‖² ≤ ε with at least this confidence.
+class Answer(Enum):
+    """What a rule for `until` may answer besides True and False; it counts as False."""
 
-    The model is then at the anchor's point (a method whose anchor is itself a step, such as gradient descent and
-    SPIDER, has already taken it).
+    CONFIRM = "confirm"
+    """Go on, but the next anchor is to take all n samples."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Until = Callable[[Record], "bool | Answer"]
+"""A rule that is asked once for the record of every epoch; True ends the run."""
+
+
+@dataclass(frozen=True)
+class Stationary:
+    """A rule for `until` that stops where ‖∇f‖² ≤ ε, as an anchor of all n samples found it; see `stationary`."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eps < math.inf:
+            raise ValueError(f"eps = {self.eps}: give a finite number above 0")
+
+    def __call__(self, record: Record) -> bool | Answer:
+        anchor = record.anchor
+        # Not the estimate without bias: near a minimum that is negative for every second anchor.
+        if anchor is None or not anchor.g_norm2 <= self.eps:
+            return False
+        return True if anchor.B == anchor.n else Answer.CONFIRM
+
+
+def stationary(eps: float) -> Stationary:
+    """A rule for `until` that stops where ‖∇f‖² ≤ ε, as an anchor of all n samples found it.
+
+    A smaller anchor cannot tell: a few samples may carry the gradient, and it may have missed them. Where its ‖g‖² is
+    at most ε, the next anchor takes all n samples, and is counted like any other. So a stop is certain for
+    deterministic f_i, up to rounding. The model is then at the anchor's point (a method whose anchor is itself a step,
+    such as gradient descent and SPIDER, has already taken it).
     """
-    if not 0 < eps < math.inf:
-        raise ValueError(f"eps = {eps}: give a finite number above 0")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence}: give a number strictly between 0 and 1")
-
-    def reached(record: Record) -> bool:
-        return record.anchor is not None and record.anchor.gradient_bound(confidence) <= eps
-
-    return reached
+    return Stationary(eps)

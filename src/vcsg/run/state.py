@@ -25,6 +25,8 @@ class CourseState:
     epoch: int = 1
     anchor_size: int = 0
     """The size of this epoch's anchor; after a roll-back the anchor is drawn again at the size it had."""
+    full_anchor: bool = False
+    """Whether the next anchor was asked to take all n samples."""
     good_epoch: int = 0
     """The epoch that the run can go back to, the size of its anchor, and what `watch` knew then."""
     good_size: int = 0
@@ -35,6 +37,9 @@ class CourseState:
     """`ifo` and `steps` when the phase began."""
     L: float | None = None
     first_variance: float = math.nan
+    settled_variance: float = math.nan
+    recent: list[float] = field(default_factory=list)
+    """S* at the first, at the second and at the last anchors of points that are good."""
     drawn: bool = False
     """Whether this epoch has an anchor of its own; where not, its mean loss judges it."""
     depth: int = -1
@@ -82,7 +87,7 @@ class CourseState:
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
         made["record"] = None if state["record"] is None else Record.from_state_dict(state["record"])
-        made["curvatures"] = list(state["curvatures"])
+        made["curvatures"], made["recent"] = list(state["curvatures"]), list(state["recent"])
         return cls(**made)
 
 

@@ -122,13 +122,13 @@ class Anchor:
         """An unbiased estimate of ‖∇f‖² (it can be negative), exact for B = n."""
         return self.g_norm2 - self.noise
 
-    def gradient_bound(self, confidence: float = 0.95) -> float:
-        """An upper bound of ‖∇f‖² that holds with at least this probability.
+    @property
+    def rough_bound(self) -> float:
+        """(‖g‖ + √(20·noise))², above ‖∇f‖² if s² is the true variance, and often not if it is far below.
 
-        ‖∇f‖ ≤ ‖g‖ + ‖g − ∇f‖, and by Markov's inequality ‖g − ∇f‖² ≤ noise/(1 − confidence) with that
-        probability. Exact for B = n. Else s² stands for the true variance: where few samples have most of the
-        gradient, as on a net that has learnt most of them, a small anchor can miss them and the bound with it.
+        ‖∇f‖ ≤ ‖g‖ + ‖g − ∇f‖, and by Markov's inequality ‖g − ∇f‖² ≤ 20·noise for 19 of 20 anchors, with the true
+        variance in `noise`. An anchor that misses the few samples which carry the gradient has both s² and ‖g‖ too
+        small: of 2000 samples 4 with all of the gradient, and B = 32, this is below ‖∇f‖² for 94 of 100 anchors. So no
+        confidence goes with it. For B = n it is ‖∇f‖² itself.
         """
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence = {confidence}: give a number strictly between 0 and 1")
-        return (math.sqrt(self.g_norm2) + math.sqrt(self.noise / (1 - confidence))) ** 2
+        return (math.sqrt(self.g_norm2) + math.sqrt(20 * self.noise)) ** 2

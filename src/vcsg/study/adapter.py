@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
 from vcsg.run.feeding import PhaseSampler, feed
 from vcsg.run.randomness import seeded
-from vcsg.run.record import Record
+from vcsg.run.record import Record, Until
 from vcsg.run.sampling import Indices, Phase, Share, draw_batch, stream
 from vcsg.run.vectors import all_finite
 
@@ -127,7 +127,7 @@ class Baseline:
         *,
         passes: float | None = None,
         ifo: float | None = None,
-        until: Callable[[Record], bool] | None = None,
+        until: Until | None = None,
     ) -> Iterator[Any]:
         if until is not None:
             raise ValueError("until= tests the records of epochs, and an optimizer of torch has none: give passes=")

@@ -140,6 +140,7 @@ def make(
 def label(name: str, options: Mapping[str, Any]) -> str:
     """What tables and figures call the method: its name, and its options but for the step size."""
     shown = {key: value for key, value in options.items() if key not in ("lr", "L")}
-    momentum = f" {shown.pop('momentum', 0.9)}" if name == "sgd-momentum" else ""
-    parts = [LABELS.get(name, name) + momentum, *(f"{key}={value}" for key, value in shown.items())]
+    suffix = f" {shown.pop('momentum', 0.9)}" if name == "sgd-momentum" else ""
+    suffix += " as printed" if shown.pop("paper", False) else ""
+    parts = [LABELS.get(name, name) + suffix, *(f"{key}={value}" for key, value in shown.items())]
     return ", ".join(parts)

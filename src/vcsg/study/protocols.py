@@ -1,7 +1,7 @@
 """The rules under which methods are compared: which methods, with which options, and where their step size comes from.
 
 default: every method with the defaults of this library; L is estimated by each for itself, within its budget.
-paper:   as the paper sets them, with its own baselines in place of SVRG and SGD, and one L for all.
+paper:   as the paper sets them: VCSG as printed, its own baselines in place of SVRG and SGD, and one L for all.
 tuned:   mini-batches of comparable sizes, and the step size by a search, of the same budget for every method; the
          mini-batch size too, where sizes to search are given.
 """
@@ -25,9 +25,9 @@ from vcsg.study.settings import MethodSettings
 PROTOCOLS = ("default", "paper", "tuned")
 PAPER = {"svrg": "paper-svrg", "sgd": "paper-sgd"}
 """The baselines of the paper, with the weight ½."""
-MINIBATCHES: dict[str, dict[str, Options]] = {
+OPTIONS: dict[str, dict[str, Options]] = {
     "default": {},
-    "paper": {"scsg": {"b": 16}},
+    "paper": {"vcsg": {"paper": True}, "scsg": {"b": 16}},
     "tuned": {
         "vcsg": {"b_min": 16},
         "scsg": {"b": 16},
@@ -120,7 +120,7 @@ def _entry(protocol: str, method: str, settings: MethodSettings, search_b: tuple
         raise ValueError(f"the protocol tuned chooses the step size: leave lr and L of {method} out, or use default")
     if protocol == "paper" and "lr" in given:
         raise ValueError(f"the protocol paper has step sizes of its own: leave lr of {method} out, or use default")
-    options = MINIBATCHES[protocol].get(method, {}) | given
+    options = OPTIONS[protocol].get(method, {}) | given
     if protocol != "tuned" or not search_b or "b" not in methods.parameters(method):
         return Entry(protocol, method, options)
     if "b" in given:
@@ -137,7 +137,8 @@ def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Option
     if {"lr", "L"} & set(entry.options) or not methods.needs_L(entry.method, entry.options):
         return None
     if entry.protocol == "paper":
-        return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), {})
+        printed = OPTIONS["paper"]["vcsg"]
+        return "vcsg", next((e.options for e in among if (e.protocol, e.method) == ("paper", "vcsg")), printed)
     if entry.method in BASELINES:
         return "sgd", {"b": entry.option("b")} if "b" in methods.parameters(entry.method) else {}
     return (entry.method, entry.options) if entry.protocol == "tuned" else None

@@ -26,8 +26,8 @@ SHARE = 0.25
 LEAST_PASSES = 8.0
 """The fewest passes of each short run.
 
-VCSG's first epoch takes 3 passes on average, and its steps are √n times smaller than those after it: judged within it,
-a search chooses a step with which all that follows diverges."""
+The printed first epoch of VCSG takes 3 passes on average, and its steps are √n times smaller than those after it:
+judged within it, a search chooses a step with which all that follows diverges."""
 
 
 Size = int | None

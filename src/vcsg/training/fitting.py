@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run.record import Record
+from vcsg.run.record import Record, Until
 from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
 from vcsg.training.choosing import AutoChoice, choose_options
 from vcsg.training.evaluation import means, mode
@@ -37,7 +37,7 @@ def fit(
     passes: float | None = None,
     seconds: float | None = None,
     ifo: float | None = None,
-    until: Callable[[Record], bool] | None = None,
+    until: Until | None = None,
     objective: Callable[[nn.Module, Any], Tensor] | None = None,
     test: Any = None,
     metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from vcsg.run.record import Record
+from vcsg.run.record import Until
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Limits:
     passes: float | None = None
     seconds: float | None = None
     ifo: float | None = None
-    until: Callable[[Record], bool] | None = None
+    until: Until | None = None
 
     def __post_init__(self) -> None:
         numbers = {"passes": self.passes, "seconds": self.seconds, "ifo": self.ifo}

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vcsg.run.record import Record
+from vcsg.run.record import Answer, Record
 from vcsg.training.batch_norm import measure_statistics
 from vcsg.training.clock import Clock
 from vcsg.training.engine import STEPS_AT_ONCE, StepEngine
@@ -165,10 +165,11 @@ class Loop:
             return "passes"
         return "ifo" if limits.ifo is not None and optimizer.ifo >= limits.ifo else "seconds"
 
-    def _until(self, record: Record) -> bool:
+    def _until(self, record: Record) -> bool | Answer:
         assert self._limits.until is not None
-        self._reached = record if self._limits.until(record) else None
-        return self._reached is not None
+        answer = self._limits.until(record)
+        self._reached = record if answer else None
+        return answer
 
     def _several(self, most: int) -> float | None:
         """Take several steps, up to the next evaluation or limit; returns their mean loss, None if none was taken."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vcsg.gpu.graphs import Samples
 from vcsg.run.feeding import PhaseSampler
-from vcsg.run.record import Record
+from vcsg.run.record import Record, Until
 from vcsg.run.sampling import Phase
 
 
@@ -42,9 +42,7 @@ class Stepper(Protocol):
     def record(self) -> Record | None:
         """The record of the current epoch; None where there is none yet."""
 
-    def batches(
-        self, data: Any, *, passes: float | None, ifo: float | None, until: Callable[[Record], bool] | None
-    ) -> Iterator[Any]:
+    def batches(self, data: Any, *, passes: float | None, ifo: float | None, until: Until | None) -> Iterator[Any]:
         """The batches to call `step` with, until a limit is reached."""
 
     def stop(self) -> None:

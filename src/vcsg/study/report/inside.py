@@ -15,7 +15,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 
 
 def inside(run: RunRecord) -> Plot:
-    """B_j and b_j above, marked by regime; S*, ‖∇f‖², its bound and ε below; against passes."""
+    """B_j and b_j above, marked by regime; S*, ‖∇f‖², its rough bound and ε below; against passes."""
     epochs = epochs_of(run)
     norms = [epochs.variance, epochs.bound, epochs.gradient, *([epochs.eps] if epochs.eps is not None else [])]
     layout = base(560) | {
@@ -41,7 +41,7 @@ def _norms(epochs: EpochSeries) -> list[Plot]:
     gaps = " (gaps: ≤ 0)" if (epochs.gradient <= 0).any() else ""
     found = [
         _dots(epochs.passes, epochs.variance, ORANGE, "variance S*", "triangle-up", "y2"),
-        _dots(epochs.passes, epochs.bound, SKY, "bound of ‖∇f‖² (95 %)", "square", "y2"),
+        _dots(epochs.passes, epochs.bound, SKY, "rough bound of ‖∇f‖²", "square", "y2"),
         _dots(epochs.passes, epochs.gradient, GREEN, f"estimate of ‖∇f‖²{gaps}", "circle", "y2"),
     ]
     if epochs.eps is not None:

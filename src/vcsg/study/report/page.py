@@ -38,7 +38,10 @@ TARGET_NOTE = (
     "A bar ends at the first evaluation that reaches the target: the median over seeds, with a line from the lowest to "
     "the highest. A hatched bar shows what was spent without reaching it."
 )
-INSIDE_NOTE = "Each dot is an epoch, drawn at its anchor; long runs show a part of them. The bound has 95 % confidence."
+INSIDE_NOTE = (
+    "Each dot is an epoch, drawn at its anchor; long runs show a part of them. A small anchor can miss the samples "
+    "that carry the gradient: the rough bound is then too low."
+)
 UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
 """The choices of a switch, by unit."""
 

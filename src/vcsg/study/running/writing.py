@@ -88,7 +88,7 @@ def epoch_row(record: Record) -> Row:
             "loss": anchor.loss,
             "variance": anchor.variance,
             "gradient_norm2": anchor.gradient_norm2,
-            "gradient_bound": anchor.gradient_bound(),
+            "gradient_bound": anchor.rough_bound,
         }
     return row
 

@@ -19,7 +19,7 @@ DOTS = 1500
 
 
 def inside(run: RunRecord) -> Figure:
-    """B_j and b_j; S*, the estimate of ‖∇f‖², its bound and ε; above both, the regime of every epoch."""
+    """B_j and b_j; S*, the estimate of ‖∇f‖², its rough bound and ε; above both, the regime of every epoch."""
     epochs = epochs_of(run, DOTS)
     ribbon = len(epochs.regimes) > 1
     figure = Figure(figsize=(TWO_COLUMNS, 2.7), layout="constrained")
@@ -77,7 +77,7 @@ def _norms(axes: Axes, epochs: EpochSeries) -> None:
     if (epochs.gradient <= 0).any():
         estimate += " (gaps: ≤ 0)"
     _dots(axes, epochs.passes, epochs.variance, ORANGE, "variance S*", "^")
-    _dots(axes, epochs.passes, epochs.bound, SKY, "bound of ‖∇f‖² (95 %)", "s")
+    _dots(axes, epochs.passes, epochs.bound, SKY, "rough bound of ‖∇f‖²", "s")
     _dots(axes, epochs.passes, epochs.gradient, GREEN, estimate, "o")
     _log(axes, [epochs.variance, epochs.bound, epochs.gradient, *([epochs.eps] if epochs.eps is not None else [])])
     if epochs.eps is not None:
