@@ -1,4 +1,4 @@
-"""SVRG with plain, adaptive and orthogonal steps, and `fit` with nothing chosen: its method `auto` chooses by itself."""
+"""SVRG with plain, adaptive and orthogonal steps, and `fit` without a method: its default `auto` chooses by itself."""
 
 import torch
 from torch.nn.functional import cross_entropy

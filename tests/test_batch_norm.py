@@ -44,7 +44,7 @@ def test_statistics_at_the_end_are_those_of_the_averaged_point(momentum: float |
     assert model[1].momentum == momentum
     X, Y = data(20)
     model.eval()
-    assert result.history[-1]["test_loss"] == pytest.approx(float(cross_entropy(model(X), Y)), rel=1e-6)
+    assert result.history[-1]["test_loss"] == pytest.approx(cross_entropy(model(X), Y).item(), rel=1e-6)
 
 
 def test_evaluations_at_the_average_leave_the_run_as_it_is() -> None:

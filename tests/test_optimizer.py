@@ -500,7 +500,7 @@ def test_divergence_rolls_back_doubles_L_and_says_so(caplog: pytest.LogCaptureFi
     cases += [("svrg", {"step": "adaptive"}), ("spider", {"step": "orthogonal"})]
     for name, options in cases:
         p = parameter()
-        options |= {"b": 1} if name == "sgd" else {"eps": 0.01} if name in ("vcsg", "scsg") else {}
+        options |= {"b": 1} if name in ("sgd", "momentum") else {"eps": 0.01} if name in ("vcsg", "scsg") else {}
         optimizer = FiniteSumOptimizer([p], 60, name, lr=300.0, **options)
         first = optimizer.L
         caplog.clear()

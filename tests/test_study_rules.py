@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from quadratic import smoothness
 from torch import Tensor
 
 import vcsg
@@ -223,7 +224,7 @@ def first_step(name: str, **options: float) -> float:
 @pytest.mark.parametrize("name", sorted(vcsg.methods()))
 def test_the_default_step_is_that_of_the_method_with_L_alone(name: str) -> None:
     lr = default_step(Entry("tuned", name, {}), 2.5)
-    assert first_step(name, lr=lr) == pytest.approx(first_step(name, L=2.5))
+    assert first_step(name, lr=lr) == pytest.approx(first_step(name, **smoothness(name, 2.5)))
 
 
 def test_the_default_steps_of_the_baselines() -> None:

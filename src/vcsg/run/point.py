@@ -26,7 +26,8 @@ class Point:
 
     "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"). "output" is the
     reservoir or the average, "second" holds second moments and "table" SAGA's gradients. Gradients of half-precision
-    parameters, what is made of them and the output are in float32. `buffers` change by evaluations at x in inner steps alone.
+    parameters, what is made of them, and the output are in float32. `buffers` change by evaluations at x in inner steps
+    alone.
     """
 
     def __init__(
