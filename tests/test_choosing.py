@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 import vcsg
 from vcsg.method import Adaptive, Orthogonal
-from vcsg.training.choosing import Choice, choose_options, gradient_operations, polar_operations
+from vcsg.training.choosing import ChosenOptions, choose_options, gradient_operations, polar_operations
 from vcsg.training.sources import DatasetSource, TensorSource
 
 N = 320
@@ -42,7 +42,7 @@ class Pairs(Dataset[Any]):
         return X[index], Y[index]
 
 
-def choose(model: nn.Module, source: Any = None, **given: Any) -> Choice:
+def choose(model: nn.Module, source: Any = None, **given: Any) -> ChosenOptions:
     source = source or TensorSource("data", data(), CPU)
     return choose_options(model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source, given)
 
