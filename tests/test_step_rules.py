@@ -243,6 +243,15 @@ def test_a_run_goes_on_exactly_from_any_step(name: str) -> None:
     assert torch.equal(vector(again), vector(model))
 
 
+def test_epochs_of_one_step_are_all_told() -> None:
+    """The first has its record before its only step."""
+    told: list[vcsg.Record] = []
+    model = net()
+    for _ in walk(vcsg.Adam(model.parameters(), N, b=N, callback=told.append), model, passes=3):
+        pass
+    assert [(r.epoch, r.ifo) for r in told] == [(1, 0), (2, N), (3, 2 * N), (4, 3 * N)]
+
+
 def test_after_a_divergence_the_step_is_halved_and_moments_begin_anew() -> None:
     model = net()
     optimizer = vcsg.Adam(model.parameters(), N, lr=0.01, b=8)
