@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from quadratic import closure, parameter, quadratic
+from quadratic import closure, parameter, quadratic, smoothness
 from torch import nn
 
 import vcsg
@@ -26,6 +26,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "storm": {"b": 3},
     "alpha-svrg": {"b": 5},
     "vcsg": {"paper": True, "eps": 0.5, "B_min": 8},
+    **{name: {"b": 5} for name in ("momentum", "adam", "muon", "mars", "auto")},
 }
 N = 61
 PROBLEM = quadratic(N)
@@ -41,7 +42,8 @@ def scenario(function: Scenario) -> Scenario:
 
 def made(name: str, **options: Any) -> tuple[nn.Parameter, FiniteSumOptimizer]:
     p = parameter()
-    return p, FiniteSumOptimizer([p], N, name, **{"L": 1.0, **OPTIONS.get(name, {}), **options})
+    L = options.pop("L", 1.0 if options.get("step") is None else None)
+    return p, FiniteSumOptimizer([p], N, name, **smoothness(name, L), **{**OPTIONS.get(name, {}), **options})
 
 
 def path(

@@ -37,6 +37,7 @@ def options(rank: int, ranks: int, folder: Path) -> Any:
         {"name": "svrg", "b": 2, "variance": "exact", "chunk": 5},
         {"name": "scsg", "b": 4, "maximize": True, "L": 40.0},
         {"name": "svrg", "b": 7, "chunk": 3, "foreach": False},
+        {"name": "svrg", "b": 7, "step": "adaptive", "output": "average", "decoupled_weight_decay": 0.1},
     ]
     return [path(*made(**variant)) for variant in variants]
 
@@ -54,6 +55,21 @@ def weighted_output(rank: int, ranks: int, folder: Path) -> Any:
         way = path(p, optimizer, passes=9)
         optimizer.load_output()
         found.append([way, p.detach()])
+    return found
+
+
+@scenario
+def matrices_by_rules(rank: int, ranks: int, folder: Path) -> Any:
+    """A network, whose matrices have orthogonal steps; the average is the same on all ranks as well."""
+    found = []
+    for name in ("adam", "muon", "mars", "auto"):
+        model = net()
+        optimizer = FiniteSumOptimizer(model.parameters(), N, name, b=7, decoupled_weight_decay=0.1, output="average")
+        for x, y in optimizer.batches(net_data(), passes=5):
+            optimizer.step(net_closure(model, x, y))
+        last = vector(model).clone()
+        optimizer.load_output()
+        found.append([last, vector(model), optimizer.ifo])
     return found
 
 
@@ -144,7 +160,9 @@ def dropout(rank: int, ranks: int, folder: Path) -> Any:
 def fitted(rank: int, ranks: int, folder: Path) -> Any:
     model = net()
     result = vcsg.fit(model, nn.functional.cross_entropy, net_data(), "svrg", b=5, lr=0.5, passes=4, progress=False)
-    return [vector(model), result.ifo]
+    chosen = net()
+    other = vcsg.fit(chosen, nn.functional.cross_entropy, net_data(), passes=4, progress=False)
+    return [vector(model), result.ifo, vector(chosen), other.chosen]
 
 
 # --- the start

@@ -20,9 +20,11 @@ from torch.nn.functional import cross_entropy
 import vcsg
 from vcsg.gpu.executor import Form, GraphExecutor, Objective, Tables, all_at, form, refusal
 from vcsg.gpu.graphs import Samples, Uncapturable, equal
-from vcsg.method import weights
+from vcsg.method import Adaptive, Orthogonal, weights
+from vcsg.method import Plain as PlainSteps
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run.closures import ClosureExecutor
+from vcsg.run.course import StepNumbers
 from vcsg.training.engine import StepEngine
 from vcsg.training.loop import _reaching
 from vcsg.training.sources import TensorSource
@@ -92,8 +94,8 @@ class Plain:
 
     def _inner(self, parts: list[Tensor]) -> list[tuple[float, float]]:
         course, point = self._course, self._point
-        rule, etas, measured = course.rule, point.step_sizes(course.step_size), []
-        for part, (read, write) in zip(parts, course.levels(len(parts)), strict=True):
+        rule, measured, count = course.rule, [], len(parts)
+        for part, (read, write), numbers in zip(parts, course.levels(count), course.step_numbers(count), strict=True):
             loss, now = self._gradient(point.params, part)
             beside, anchor, mean = 0.0, [torch.zeros_like(g) for g in now], [torch.zeros_like(g) for g in now]
             if any(w.anchor for w in rule.choices):
@@ -101,16 +103,49 @@ class Plain:
             if any(w.mean for w in rule.choices):
                 mean = [m.clone() for m in point.vector(f"mean{read or ''}")]
             v = direction(rule, now, anchor, mean)
+            steps = self._steps(v, mean, numbers)
             if write:
                 for y, m, x, d in zip(
                     point.vector(f"anchor{write}"), point.vector(f"mean{write}"), point.params, v, strict=True
                 ):
                     y.copy_(x)
                     m.copy_(d)
-            for x, d, eta in zip(point.params, v, etas, strict=True):
-                x.sub_(eta * d)
+            for group in point.groups:
+                eta = numbers.step_size(group["lr"])
+                for x in group["params"]:
+                    x.copy_((1 - eta * group["decoupled_weight_decay"]) * x - eta * steps.pop(0))
+            if numbers.average is not None:
+                for x, average in zip(point.params, point.vector("output"), strict=True):
+                    average.copy_(average + numbers.average * (x - average))
             measured.append((loss, beside))
         return measured
+
+    def _steps(self, v: list[Tensor], mean: list[Tensor], numbers: StepNumbers) -> list[Tensor]:
+        """P(v) of every parameter, by the formula."""
+        rule, t, memory = self._point.rule, numbers.moment, numbers.memory if numbers.memory < 1 else 0.0
+        if isinstance(rule, PlainSteps):
+            return list(v)
+        seconds, found = iter(self._point.second_moments()), []
+        for d, m in zip(v, mean, strict=True):
+            if isinstance(rule, Orthogonal) and d.dim() == 2:
+                found.append(polar(d, rule.iterations))
+                continue
+            s, added = next(seconds), (d - memory * m) / (1 - memory)
+            s.copy_(rule.beta2 * (s if t > 1 else 0 * s) + (1 - rule.beta2) * added**2)
+            unbiased = d / (1 - memory**t) if numbers.from_zero else d
+            share = 1.0 if isinstance(rule, Adaptive) else rule.share
+            found.append(share * unbiased / ((s / (1 - rule.beta2**t)).sqrt() + rule.eps))
+        return found
+
+
+def polar(matrix: Tensor, iterations: int) -> Tensor:
+    """√max(1, rows/columns) · UWᵀ, as five quintic iterations have it."""
+    rows, columns = matrix.shape
+    x = (matrix if rows <= columns else matrix.T) / matrix.norm()
+    for _ in range(iterations):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return (x if rows <= columns else x.T) * math.sqrt(max(1.0, rows / columns))
 
 
 def direction(rule: Rule, now: list[Tensor], anchor: list[Tensor], mean: list[Tensor]) -> list[Tensor]:
@@ -171,6 +206,23 @@ def test_blocks_of_any_size_are_the_run_of_single_steps(name: str, sizes: tuple[
     for o in (optimizer, single):
         o.load_output()
     torch.testing.assert_close(vector(model), vector(other), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("svrg", "adaptive"), ("spider", "orthogonal"), ("storm", "adaptive"), ("mars", None), ("auto", None)],
+)
+def test_blocks_of_steps_by_a_rule_with_decay_and_an_average(name: str, step: str | None) -> None:
+    options = {"step": step, "b": 8, "output": "average", "decoupled_weight_decay": 0.1}
+    model, optimizer, told, _ = run(name, 9, itertools.cycle((3, 1, 7)), **options)
+    other, single, told_single, _ = run(name, 9, None, **options)
+    assert told == told_single
+    torch.testing.assert_close(vector(model), vector(other), rtol=1e-9, atol=1e-11)
+    last = vector(model).clone()
+    for o in (optimizer, single):
+        o.load_output()
+    torch.testing.assert_close(vector(model), vector(other), rtol=1e-9, atol=1e-11)
+    assert not torch.equal(vector(model), last)
 
 
 @pytest.mark.parametrize("comparison", ["norm", "lemma", "elementwise"])

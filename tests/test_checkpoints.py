@@ -275,7 +275,7 @@ class Extra(nn.Linear):
 
 def test_a_state_that_could_not_be_loaded_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"let get_extra_state\(\) return these alone"):
-        vcsg.fit(Extra(5, 3), cross_entropy, (X, Y), L=5.0, passes=1, checkpoint=tmp_path, checkpoint_seconds=0)
+        vcsg.fit(Extra(5, 3), cross_entropy, (X, Y), passes=1, checkpoint=tmp_path, checkpoint_seconds=0)
     assert not list(tmp_path.glob("*.vcsg"))
 
 

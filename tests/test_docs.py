@@ -121,7 +121,7 @@ def weights(text: str) -> set[tuple[float, ...]]:
 def shown(default: object) -> str:
     """A default as the pages write it: numbers to four digits, texts in double quotes."""
     if isinstance(default, float):
-        return repr(round(default, 4))
+        return repr(float(f"{default:.4g}"))
     return f'"{default}"' if isinstance(default, str) else repr(default)
 
 

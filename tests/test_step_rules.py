@@ -243,6 +243,15 @@ def test_a_run_goes_on_exactly_from_any_step(name: str) -> None:
     assert torch.equal(vector(again), vector(model))
 
 
+def test_epochs_of_one_step_are_all_told() -> None:
+    """The first has its record before its only step."""
+    told: list[vcsg.Record] = []
+    model = net()
+    for _ in walk(vcsg.Adam(model.parameters(), N, b=N, callback=told.append), model, passes=3):
+        pass
+    assert [(r.epoch, r.ifo) for r in told] == [(1, 0), (2, N), (3, 2 * N), (4, 3 * N)]
+
+
 def test_after_a_divergence_the_step_is_halved_and_moments_begin_anew() -> None:
     model = net()
     optimizer = vcsg.Adam(model.parameters(), N, lr=0.01, b=8)
@@ -279,7 +288,73 @@ def test_frozen_parameters_and_scalars_are_stepped_too() -> None:
     assert model.scale.item() != 1.0
 
 
+# --- parameter groups and precision
+
+
+def walk_along(optimizer: vcsg.FiniteSumOptimizer, tensors: list[nn.Parameter], slopes: list[Tensor], n: int) -> None:
+    """n steps on the linear function Σ⟨slope, x⟩."""
+    for k, _ in enumerate(optimizer.batches((torch.zeros(N),), passes=1000)):
+        if k == n:
+            return
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = torch.stack([(t * g).sum() for t, g in zip(tensors, slopes, strict=True)]).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+def test_decoupled_decay_is_that_of_each_group() -> None:
+    p, q = (nn.Parameter(torch.full((3, 4), 2.0, dtype=torch.float64)) for _ in range(2))
+    groups = [{"params": [p], "decoupled_weight_decay": 0.5}, {"params": [q]}]
+    zero = torch.zeros(3, 4, dtype=torch.float64)
+    walk_along(vcsg.Muon(groups, N, lr=0.1, b=8), [p, q], [zero, zero], 6)
+    torch.testing.assert_close(p.detach(), torch.full_like(p, 2 * 0.95**6))
+    assert torch.equal(q, torch.full_like(q, 2.0))
+
+
+def test_groups_with_another_lr_have_longer_orthogonal_steps() -> None:
+    slope = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    bias = torch.ones(4, dtype=torch.float64)
+    given = [nn.Parameter(torch.zeros_like(t)) for t in (slope, bias, slope, bias)]
+    optimizer = vcsg.Muon([{"params": given[:2]}, {"params": given[2:], "lr": 0.06}], N, lr=0.02, b=8)
+    walk_along(optimizer, given, [slope, bias, slope, bias], 5)
+    torch.testing.assert_close(given[0].detach(), -5 * 0.02 * polar_factors([slope])[0])
+    torch.testing.assert_close(given[1].detach(), -5 * 0.02 / 30 * bias)
+    for short, long in ((given[0], given[2]), (given[1], given[3])):
+        torch.testing.assert_close(3 * short.detach(), long.detach())
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_bfloat16_parameters_keep_wide_moments_and_averages(name: str) -> None:
+    """Along a constant slope, in steps that bfloat16 can hold: x = −kη·P, and the average is that of these points."""
+    p, q = (nn.Parameter(torch.zeros(4, 4, dtype=dtype)) for dtype in (torch.bfloat16, torch.float32))
+    slope = torch.eye(4)
+    for x in (p, q):
+        options = {"lr": 2.0**-6, "b": 32, "output": "average"}
+        optimizer = vcsg.FiniteSumOptimizer([x], N, name, **options)
+        walk_along(optimizer, [x], [slope.to(x.dtype)], 40)
+        held = {key: value.dtype for key, value in optimizer.state[x].items()}
+        assert {held[key] for key in held if key.startswith(("mean", "second", "output"))} == {torch.float32}
+        with optimizer.at_output() as elsewhere:
+            assert elsewhere
+            assert x.dtype == (torch.bfloat16 if x is p else torch.float32)
+        optimizer.load_output()
+    torch.testing.assert_close(p.detach().float(), q.detach(), rtol=0.02, atol=1e-3)
+
+
 # --- what is refused
+
+
+@pytest.mark.parametrize("name", ["adam", "muon", "mars", "auto"])
+def test_a_rule_with_a_step_size_of_its_own_refuses_L(name: str) -> None:
+    with pytest.raises(ValueError, match=r"L = 2.0: the step rule \w+ has a step size of its own; leave L out"):
+        vcsg.FiniteSumOptimizer(net().parameters(), N, name, L=2.0)
+    with pytest.raises(ValueError, match="the step rule Adaptive has"):
+        vcsg.SVRG(net().parameters(), N, L=2.0, step="adaptive")
+    assert vcsg.FiniteSumOptimizer(net().parameters(), N, name, L=2.0, step="plain").L == 2.0
 
 
 @pytest.mark.parametrize(

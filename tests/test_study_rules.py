@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from quadratic import smoothness
 from torch import Tensor
 
 import vcsg
@@ -229,9 +230,8 @@ def first_step(name: str, **options: float) -> float:
 
 @pytest.mark.parametrize("name", sorted(vcsg.methods()))
 def test_the_default_step_is_that_of_the_method_with_L_alone(name: str) -> None:
-    given = {"L": 2.5} if methods.needs_L(name, {}) else {}
-    lr = default_step(Entry("tuned", name, {}), given.get("L"))
-    assert first_step(name, lr=lr) == pytest.approx(first_step(name, **given))
+    lr = default_step(Entry("tuned", name, {}), 2.5)
+    assert first_step(name, lr=lr) == pytest.approx(first_step(name, **smoothness(name, 2.5)))
 
 
 def test_the_default_steps_of_the_baselines() -> None:

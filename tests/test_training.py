@@ -70,9 +70,11 @@ def by_hand(model: nn.Module, method: str, passes: float, **options: Any) -> vcs
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_that_of_the_plain_loop_whatever_is_evaluated_beside_it(method: str, output: str) -> None:
     model, other = net(), net()
-    optimizer = by_hand(model, method, 4, output=output)
+    options: dict[str, Any] = {"output": output}
+    options |= {"b": 8, "step": "orthogonal"} if method == "auto" else {}  # which `fit` would choose otherwise
+    optimizer = by_hand(model, method, 4, **options)
     torch.manual_seed(5)
-    result = vcsg.fit(other, cross_entropy, samples(), method, passes=4, test=samples(20, 2), every=0.3, output=output)
+    result = vcsg.fit(other, cross_entropy, samples(), method, passes=4, test=samples(20, 2), every=0.3, **options)
     after = torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(3))
@@ -359,7 +361,7 @@ def test_an_interrupt_raised_in_the_last_evaluation_leaves_that_row_out() -> Non
     def impatient(outputs: Tensor, targets: Tensor) -> float:
         raise KeyboardInterrupt
 
-    result = vcsg.fit(net(), cross_entropy, samples(), L=5.0, passes=2, test=samples(20, 2), metrics={"m": impatient})
+    result = vcsg.fit(net(), cross_entropy, samples(), passes=2, test=samples(20, 2), metrics={"m": impatient})
     assert (result.stopped, result.history, result.ifo) == ("interrupted", [], 0)
     assert "0.0 passes" in str(result)
 

@@ -322,6 +322,7 @@ class FiniteSumOptimizer(Optimizer):
             raise TypeError("GradScaler changes the scale of gradients between steps: use bfloat16 autocast, unscaled")
         if closure is None:
             raise TypeError(CLOSURE_HELP)
+        self._tell()  # a first epoch without an anchor has its record before its first step, which may end it
         with foreach(self._foreach):
             try:
                 loss = self._executor.step(closure)

@@ -26,7 +26,8 @@ class Point:
 
     "anchor" is y and "mean" is m, with the level appended where anchors are nested ("anchor1"). "output" is the
     reservoir or the average, "second" holds second moments and "table" SAGA's gradients. Gradients of half-precision
-    parameters, and what is made of them, are in float32. `buffers` change by evaluations at x in inner steps alone.
+    parameters, what is made of them, and the output are in float32. `buffers` change by evaluations at x in inner steps
+    alone.
     """
 
     def __init__(
@@ -132,9 +133,10 @@ class Point:
     def _held(self, p: Tensor, name: str) -> Tensor:
         held: dict[str, Tensor] = self._optimizer.state[p]
         if name not in held:
-            held[name] = (
-                torch.zeros_like(p, dtype=_wide(p)) if name.startswith(("mean", "second")) else p.detach().clone()
-            )
+            if name.startswith(("mean", "second")):
+                held[name] = torch.zeros_like(p, dtype=_wide(p))
+            else:  # an average of many points needs more than half precision
+                held[name] = p.detach().to(_wide(p) if name == "output" else p.dtype, copy=True)
         return held[name]
 
     def table_row(self, block: int, blocks: int) -> list[Tensor]:
@@ -232,7 +234,7 @@ class Point:
         params = self.params if name else []
         own, own_buffers = [p.data for p in params], [b.data for b in self.buffers]
         try:
-            _point(params, self.vector(name) if name else [])
+            _point(params, [t.to(p.dtype) for p, t in zip(params, self.vector(name), strict=True)] if name else [])
             _point(self.buffers, buffers)
             yield
         finally:
@@ -279,7 +281,8 @@ class Point:
                 add(params, direction[start : start + len(params)], -eta)
             start += len(params)
         if numbers.average is not None:
-            lerp(self.vector("output"), self.params, numbers.average)
+            output = self.vector("output")
+            lerp(output, [p.to(t.dtype) for p, t in zip(self.params, output, strict=True)], numbers.average)
 
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers

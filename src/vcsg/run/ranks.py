@@ -15,6 +15,7 @@ and every decision (sizes, stopping, going back) is made from exchanged numbers,
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import threading
@@ -25,7 +26,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # keeps the default group of the moment for ever, so let there be none yet
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -37,6 +37,18 @@ from vcsg.run.point import Closure
 from vcsg.run.sampling import Share
 from vcsg.run.variance import AnchorSum
 from vcsg.run.vectors import Tensors, add, add_to, copy_to, norm2
+
+
+def _import_without_a_group() -> None:
+    """Import what torch itself imports sooner or later, and whose defaults keep the group of that moment for ever."""
+    world, distributed_c10d.GroupMember.WORLD = distributed_c10d.GroupMember.WORLD, None
+    try:
+        importlib.import_module("torch.distributed.nn.functional")
+    finally:
+        distributed_c10d.GroupMember.WORLD = world
+
+
+_import_without_a_group()
 
 ROLL_CALL = 10.0
 """Seconds that a rank waits, after a failed exchange, for the others to say that they are there."""

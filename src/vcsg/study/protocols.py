@@ -153,6 +153,6 @@ def default_step(entry: Entry, L: float | None) -> float:
     method = make(entry.method, **own)
     if "step" in entry.options:
         method = replace(method, step=step_rule(entry.options["step"]))
-    if L is None:
+    if L is None or not method.needs_L:
         return float(entry.options.get("lr", method.base))
     return method.base / L

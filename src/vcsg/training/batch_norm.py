@@ -32,6 +32,8 @@ def measure_statistics(model: nn.Module, objective: Callable[[Any], Tensor], tra
         seen = 0
         with torch.no_grad(), seeded(0, model.parameters()):
             for count, batch in train.parts(BATCH):
+                if count == 1 and seen:
+                    break  # the last one, alone: it has no variance
                 objective(batch)
                 seen += count
                 if seen >= SAMPLES:

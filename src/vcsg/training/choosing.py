@@ -29,7 +29,7 @@ ADAPTIVE_RATE = 0.003
 
 
 @dataclass(frozen=True)
-class AutoChoice:
+class ChosenOptions:
     """The options of `auto` that were chosen, and why."""
 
     options: dict[str, Any]
@@ -38,7 +38,7 @@ class AutoChoice:
 
 def choose_options(
     model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource, given: dict[str, Any]
-) -> AutoChoice:
+) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
     fitting = 2 ** int(math.log2(max(1, train.n // STEPS_PER_PASS)))
@@ -49,7 +49,7 @@ def choose_options(
         step, reason = _step(model, objective, train, b, device)
         options |= {} if step is None else {"step": step}
         words.append(reason)
-    return AutoChoice(options, "; ".join(words))
+    return ChosenOptions(options, "; ".join(words))
 
 
 def _step(

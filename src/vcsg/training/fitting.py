@@ -15,7 +15,7 @@ from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.record import Record, Until
 from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
-from vcsg.training.choosing import AutoChoice, choose_options
+from vcsg.training.choosing import ChosenOptions, choose_options
 from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
@@ -136,7 +136,7 @@ def fit(
     records = RecordList(callback)
     model.to(place)
     lay_out(model, channels_last, place)
-    chosen = AutoChoice({}, "")
+    chosen = ChosenOptions({}, "")
     if method == "auto":
         with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
