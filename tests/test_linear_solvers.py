@@ -208,7 +208,9 @@ def test_a_margin_agrees_with_its_dual_variable() -> None:
         t, q, weight = rng.normal() * 10, 10 ** rng.uniform(-3, 3), rng.random() * 3
         row = t, q, weight, rng.random() * weight
         root = optimize.brentq(gap, t - 4 * q - 1, t + 4 * q + 1, args=row)
-        assert abs(dual_steps.agreed_margin(*row) - root) <= 2e-3 * abs(root - t) + 1e-9
+        before, after = dual_steps.agreed_sigma(*row)
+        assert before == pytest.approx(expit(-t), rel=1e-12)
+        assert after == pytest.approx(expit(-root), abs=1e-3 * abs(root - t) + 1e-9)
 
 
 # --- a new Hessian where the old one has become too poor
