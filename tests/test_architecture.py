@@ -22,9 +22,9 @@ ORDER: dict[str, list[str]] = {
     ],
     "linear.kernels": [
         "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
-        "dual_steps",
+        "dual_steps", "column_steps",
     ],
-    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "choice", "automatic", "family"],
+    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
     "workloads": [],
     "study": [],
 }  # fmt: skip

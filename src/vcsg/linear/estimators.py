@@ -180,8 +180,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
             of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
-            finish where that is faster; "dual" is coordinate ascent in the dual, for sparse L2-logistic regression.
-            "auto" takes the one that is fastest for data of this shape.
+            finish where that is faster; "dual" is coordinate ascent in the dual, for sparse L2-logistic regression;
+            "working-set" solves for few columns at a time, for the L1 penalty. "auto" takes the one that is fastest
+            for data of this shape.
         method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
             solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
@@ -369,7 +370,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
             of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
-            finish where that is faster. "auto" takes the one that is fastest for data of this shape.
+            finish where that is faster; "working-set" solves for few columns at a time, for the L1 penalty. "auto"
+            takes the one that is fastest for data of this shape.
         method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
             solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
