@@ -293,8 +293,8 @@ def rows(data: Data) -> Iterator[Row]:
     for comparison in ("norm", "lemma", "elementwise"):
         yield memory_row(few, f'"last", {comparison} test', "vcsg", 3, output="last", comparison=comparison)
     yield memory_row(few, '"weighted", norm test', "vcsg", 4, output="weighted")
-    for method in ("momentum", "adam", "muon", "auto"):
-        yield memory_row(few, method, method)
+    for remembering in ("momentum", "adam", "muon", "auto"):
+        yield memory_row(few, remembering, remembering)
 
 
 def main() -> None:

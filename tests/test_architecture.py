@@ -29,9 +29,9 @@ ORDER: dict[str, list[str]] = {
     ],
     "linear.kernels": [
         "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
-        "dual_steps",
+        "dual_steps", "column_steps",
     ],
-    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "choice", "automatic", "family"],
+    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",

@@ -88,6 +88,13 @@ def test_loss_and_gradient_by_autograd(name: str, form: str) -> None:
     np.testing.assert_allclose(gradient, slopes, rtol=1e-5 if form == "float32" else 1e-9, atol=1e-12)
 
 
+def test_points_in_any_order_of_memory() -> None:
+    problem = make_problem("multinomial", n=70, d=5, bias=1.0, penalty=Penalty(l2=0.1))
+    x = np.random.default_rng(1).normal(size=problem.shape)
+    for a, b in zip(problem.anchor(x), problem.anchor(np.asfortranarray(x)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_every_loss_has_its_torch_form() -> None:
     assert set(TORCH_LOSSES) == set(LOSSES)
 

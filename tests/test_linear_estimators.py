@@ -112,6 +112,34 @@ def test_weights_of_rows_and_classes(by_class: Any) -> None:
     np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("by_class", "weighted"), [(None, False), (None, True), ("balanced", False), ({0: 3.0, 1: 0.5}, True)], ids=str
+)
+def test_C_is_that_of_logistic_regression(by_class: Any, weighted: bool) -> None:
+    X, y = data()
+    weight = np.random.default_rng(1).random(len(y)) * 3 if weighted else None
+    ours = LinearClassifier(C=0.3, class_weight=by_class, tol=1e-8).fit(X, y, weight)
+    peer = LogisticRegression(C=0.3, class_weight=by_class, tol=1e-10, max_iter=10_000).fit(X, y, weight)
+    np.testing.assert_allclose(ours.coef_, peer.coef_, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"alpha = 0.1 beside C = 0.3: give one of them"):
+        LinearClassifier(C=0.3, alpha=0.1).fit(X, y)
+    with pytest.raises(ValueError, match=r"C = 0: give a number above 0"):
+        LinearClassifier(C=0).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_single_precision_in_is_single_precision_out(kind: str, classes: int) -> None:
+    X, y = data(n=2000, classes=classes)
+    rows: Any = X.astype(np.float32) if kind == "dense" else sparse.csr_matrix(X.astype(np.float32))
+    single, double = LinearClassifier(tol=1e-6).fit(rows, y), LinearClassifier(tol=1e-6).fit(rows.astype(float), y)
+    assert single.coef_.dtype == single.intercept_.dtype == single.predict_proba(rows).dtype == np.float32
+    assert double.coef_.dtype == double.predict_proba(rows.astype(float)).dtype == np.float64
+    np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-5)
+    regressor = LinearRegressor(tol=1e-6).fit(rows, y)
+    assert regressor.coef_.dtype == regressor.predict(rows).dtype == np.float32
+
+
 def test_squared_hinge() -> None:
     X, y = data()
     ours = LinearClassifier("squared-hinge", alpha=0.01, fit_intercept=False, tol=1e-8).fit(X, y)

@@ -27,6 +27,8 @@ from vcsg.linear.solvers.family import run
 from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
 
+ALPHA = 1e-4
+"""The weight of the penalty unless given."""
 PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
 
@@ -161,7 +163,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     It minimises f(w, c) = (1/n)Σ w_i φ(a_iᵀw + c, y_i) + alpha·P(w) over coefficients w and an intercept c, where a_i
     is a row, w_i its weight (scaled to mean 1), φ the loss and P the penalty. LogisticRegression(C=C) is the same model
-    as LinearClassifier(alpha=1/(C·n)), where n is the number of rows or the sum of the sample weights.
+    as LinearClassifier(C=C), which is alpha=1/(C·n), with the number of rows n or the sum of all weights.
 
     Args:
         loss: The loss φ: "logistic" (multinomial for more than two classes), or "squared-hinge" (for more than two
@@ -173,11 +175,14 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         fit_intercept: Whether to fit an intercept c.
         class_weight: A dict from class to weight, or "balanced" for weights inversely proportional to how often each
             class occurs; None weighs all classes alike.
+        C: The inverse strength of the penalty as LogisticRegression has it, in place of alpha: alpha = 1/(C·n).
         tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
             of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
-            finish where that is faster. "auto" takes the one that is fastest for data of this shape.
+            finish where that is faster; "dual" is coordinate ascent in the dual, for sparse L2-logistic regression;
+            "working-set" solves for few columns at a time, for the L1 penalty. "auto" takes the one that is fastest
+            for data of this shape.
         method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
             solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
@@ -187,7 +192,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         verbose: Print nothing (0) or a line for every entry of `history_` (1).
 
     Attributes:
-        coef_: The coefficients, one line for two classes and one line per class for more.
+        coef_: The coefficients in the floating-point type of X: one line for two classes, one per class for more.
         intercept_: The intercepts, one for each line of `coef_`.
         classes_: The sorted class labels.
         n_features_in_: The number of features.
@@ -209,10 +214,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         loss: str = "logistic",
         *,
         penalty: str | None = "l2",
-        alpha: float = 1e-4,
+        alpha: float = ALPHA,
         l1_ratio: float = 0.15,
         fit_intercept: bool = True,
         class_weight: Any = None,
+        C: float | None = None,
         tol: float = 1e-4,
         max_iter: int = 1000,
         solver: str = "auto",
@@ -228,6 +234,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.l1_ratio = l1_ratio
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.C = C
         self.tol = tol
         self.max_iter = max_iter
         self.solver = solver
@@ -244,9 +251,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, codes = _encoded(y)
         if len(classes) < 2:
             raise ValueError(f"y has one class alone ({classes[0]!r}): a classifier needs at least two classes")
-        weight = inputs.row_weights(sample_weight, X)
+        weight, total = inputs.row_weights(sample_weight, X)
         warm = self.warm_start and hasattr(self, "classes_") and np.array_equal(classes, self.classes_)
-        return self._fit(X, codes, classes, weight, warm, float(self.max_iter), self.tol)
+        return self._fit(X, codes, classes, weight, total, warm, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
         """Fit these rows with a few passes from the current model, and average the solutions of all calls.
@@ -268,21 +275,23 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         strange = np.setdiff1d(y, known)
         if strange.size:
             raise ValueError(f"y has the class {strange[0]!r}, which is not among the classes {known!r}")
-        weight = inputs.row_weights(sample_weight, X)
+        weight, total = inputs.row_weights(sample_weight, X)
         before = None if first else (self.coef_, self.intercept_)
-        self._fit(X, inputs.class_numbers(y, known), known, weight, not first, PARTIAL, 0.0)
+        self._fit(X, inputs.class_numbers(y, known), known, weight, total, not first, PARTIAL, 0.0)
         self._blend(before, X.shape[0])
         return self
 
     def _fit(
-        self, X: Any, codes: Array, classes: Any, weight: Array, warm: bool, passes: float, tol: float
+        self, X: Any, codes: Array, classes: Any, weight: Array, total: float, warm: bool, passes: float, tol: float
     ) -> LinearClassifier:
-        terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio)
         jobs = inputs.threads(self.n_jobs)
         if self.class_weight is not None:
             numbers = codes.astype(np.int64)
             by_class = compute_class_weight(self.class_weight, classes=classes, y=classes[numbers])
-            weight = inputs.scaled(weight * by_class[numbers])
+            weight = weight * by_class[numbers]
+            total *= float(weight.mean())
+            weight = inputs.scaled(weight)
+        terms = inputs.penalty(self.penalty, self._alpha(total), self.l1_ratio)
         several = len(classes) > 2
         start = self._start((len(classes) if several else 1, X.shape[1] + 1), warm)
         if several and self.loss == "logistic":
@@ -300,10 +309,19 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             free = slice(None) if terms == Penalty() else slice(-1, None)
             x[:, free] -= x[:, free].mean(axis=0)
         self.classes_ = classes
-        self.coef_ = np.ascontiguousarray(x[:, :-1])
-        self.intercept_ = x[:, -1].copy()
+        self.coef_ = np.array(x[:, :-1], X.dtype, order="C")
+        self.intercept_ = x[:, -1].astype(X.dtype)
         self._conclude(solutions, tol, warn=tol > 0)
         return self
+
+    def _alpha(self, total: float) -> float:
+        """The weight of the penalty for a mean loss, where the sum of all weights is `total`."""
+        if self.C is None:
+            return self.alpha
+        inputs.number("C", self.C, 0, math.inf, above=True)
+        if self.alpha != ALPHA:
+            raise ValueError(f"alpha = {self.alpha!r} beside C = {self.C!r}: give one of them")
+        return 1 / (self.C * total)
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """The margins a_iᵀw + c: one per row for two classes, one per row and class for more."""
@@ -352,7 +370,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
             of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
-            finish where that is faster. "auto" takes the one that is fastest for data of this shape.
+            finish where that is faster; "working-set" solves for few columns at a time, for the L1 penalty. "auto"
+            takes the one that is fastest for data of this shape.
         method: The name of any other method of `vcsg.methods()`, or a `vcsg.Method`, runs that method in place of a
             solver; "vcsg" and "scsg" take tol² as their target ε. "growing-svrg" leaves the choice to `solver`.
         warm_start: Whether a fit begins at the solution of the fit before.
@@ -362,7 +381,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         verbose: Print nothing (0) or a line for every entry of `history_` (1).
 
     Attributes:
-        coef_: The coefficients.
+        coef_: The coefficients, in the floating-point type of X.
         intercept_: The intercept.
         n_features_in_: The number of features.
         n_iter_: The number of passes over the data that the fit took, rounded up.
@@ -386,7 +405,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         *,
         scale: float = 1.35,
         penalty: str | None = "l2",
-        alpha: float = 1e-4,
+        alpha: float = ALPHA,
         l1_ratio: float = 0.15,
         fit_intercept: bool = True,
         tol: float = 1e-4,
@@ -433,11 +452,11 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio)
         X, y = self._validate(X, y, reset=reset)
         target = np.ascontiguousarray(y, np.float64)
-        weight = inputs.row_weights(sample_weight, X)
+        weight, _ = inputs.row_weights(sample_weight, X)
         jobs = inputs.threads(self.n_jobs)
         problem = inputs.make_problem(X, target, weight, self.loss, self.scale, 1, self.fit_intercept, terms, jobs)
         solution = self._solve(problem, self._start(problem.shape, warm), passes, tol)
-        self.coef_ = solution.x[0, :-1].copy()
+        self.coef_ = solution.x[0, :-1].astype(X.dtype)
         self.intercept_ = float(solution.x[0, -1])
         self._conclude([solution], tol, warn=tol > 0)
         return self

@@ -54,12 +54,12 @@ def threads(n_jobs: int | None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(1, available + 1 + int(n_jobs))
 
 
-def row_weights(sample_weight: Any, X: Any) -> Array:
-    """The rows' weights, scaled to mean 1, so that f is a weighted mean."""
+def row_weights(sample_weight: Any, X: Any) -> tuple[Array, float]:
+    """The rows' weights, scaled to mean 1, so that f is a weighted mean; and their sum before that."""
     if sample_weight is None:
-        return np.ones(X.shape[0])
+        return np.ones(X.shape[0]), float(X.shape[0])
     weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-    return scaled(weight)
+    return scaled(weight), float(weight.sum())
 
 
 def scaled(weight: Array) -> Array:

@@ -131,7 +131,7 @@ class Problem:
 
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
-        hi = self.n if hi is None else hi
+        hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         if workers <= 1:

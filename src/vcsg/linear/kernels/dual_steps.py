@@ -12,18 +12,18 @@ import math
 from typing import Any
 
 from vcsg.linear.kernels.compiled import inlined, njit
-from vcsg.linear.kernels.lanes import pointer
+from vcsg.linear.kernels.lanes import pointer, prefetch
 
 NEWTON = 60
 """The largest number of Newton steps for one row."""
 
 
 @inlined
-def agreed_margin(t: float, q: float, weight: float, alpha: float) -> float:
-    """The margin s with s = t + q·(weight·σ(−s) − alpha), by Newton steps within a bracket."""
+def agreed_sigma(t: float, q: float, weight: float, alpha: float) -> tuple[float, float]:
+    """σ(−t), and σ(−s) for the margin s with s = t + q·(weight·σ(−s) − alpha), by Newton steps within a bracket."""
     low, high, s = t - q * alpha, t + q * (weight - alpha), t
+    sigma = before = 1.0 / (1.0 + math.exp(min(t, 700.0)))
     for _ in range(NEWTON):
-        sigma = 1.0 / (1.0 + math.exp(min(s, 700.0)))
         h = s - t - q * (weight * sigma - alpha)
         if abs(h) <= 1e-3 * abs(s - t) + 1e-15 * (1.0 + q):  # the slope of h is at least 1, so s is as near as that
             break
@@ -34,13 +34,13 @@ def agreed_margin(t: float, q: float, weight: float, alpha: float) -> float:
         s -= h / (1.0 + q * weight * sigma * (1.0 - sigma))
         if not low < s < high:
             s = 0.5 * (low + high)
-    return s
+        sigma = 1.0 / (1.0 + math.exp(min(s, 700.0)))
+    return before, sigma
 
 
 @njit
 def dual_pass(
-    data: Any, indices: Any, indptr: Any, y: Any, weight: Any, bias: float, norms: Any, order: Any, x: Any, alpha: Any,
-    unit: float,
+    data: Any, indices: Any, indptr: Any, y: Any, weight: Any, bias: float, order: Any, x: Any, alpha: Any, unit: float
 ) -> tuple[float, float]:  # fmt: skip
     """Take a step for every row, in the given order.
 
@@ -51,7 +51,6 @@ def dual_pass(
         y: the targets, −1 and 1.
         weight: the weights of the rows.
         bias: the value of the intercept's feature, 0 for none.
-        norms: ‖a_i‖².
         order: the numbers of the rows.
         x: the coefficients, which move along with alpha, and the intercept, in one line.
         alpha: the dual variables.
@@ -67,14 +66,18 @@ def dual_pass(
     for r in range(n):
         i = order[r]
         first, last = indptr[i], indptr[i + 1]
-        z = bias * w[d]
+        following = order[min(r + 1, n - 1)]
+        for e in range(indptr[following], indptr[following + 1], 8):
+            prefetch(values, e)
+            prefetch(columns, e)
+        z, square = bias * w[d], 0.0
         for e in range(first, last):
             z += values[e] * w[columns[e]]
-        t, q = y[i] * z, norms[i] * unit
-        off = alpha[i] - weight[i] / (1.0 + math.exp(min(t, 700.0)))
-        total += off * off * norms[i]
-        s = agreed_margin(t, q, weight[i], alpha[i])
-        sigma = 1.0 / (1.0 + math.exp(min(s, 700.0)))
+            square += values[e] * values[e]
+        q = square * unit
+        before, sigma = agreed_sigma(y[i] * z, q, weight[i], alpha[i])
+        off = alpha[i] - weight[i] * before
+        total += off * off * square
         step = (weight[i] * sigma - alpha[i]) * unit * y[i]
         alpha[i] = weight[i] * sigma
         for e in range(first, last):

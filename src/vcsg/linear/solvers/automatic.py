@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from vcsg.linear.problem import Array, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
-from vcsg.linear.solvers import dual, growing, lbfgs, newton
+from vcsg.linear.solvers import dual, growing, lbfgs, newton, working_set
 from vcsg.linear.solvers.choice import SOLVERS, choose, refusal, shape_of
 from vcsg.method.schedules import GrowingAnchor
 
@@ -41,6 +41,8 @@ def solve(
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":
         found = lbfgs.solve(problem, start, tol, journal)
+    elif chosen == "working-set":
+        found = working_set.solve(problem, start, tol, journal)
     elif chosen == "dual":
         found = dual.solve(problem, tol, journal, seed)
     else:

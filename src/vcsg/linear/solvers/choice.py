@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vcsg.linear.kernels.losses import LOGISTIC
 from vcsg.linear.problem import Array, Problem
 
-SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual")
+SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set")
 
 NEWTON = 2e6
 """The largest n·(unknowns)² for which Newton's method is fastest, and is taken as far as rounding allows."""
@@ -27,6 +27,10 @@ STRONG = 5.0
 """The largest penalty λn, in units of the mean of ‖a_i‖², for which the dual is faster than L-BFGS."""
 COARSE = 0.5
 """The largest tolerance for which the dual is faster, in units of ‖∇f‖ at 0 with labels drawn by a fair coin."""
+MANY = 1000
+"""The fewest features for which a working set is faster for the L1 penalty, on sparse rows or on few dense ones."""
+SHORT = 2.0
+"""The most dense rows for each feature for which that holds."""
 
 
 class Shape(NamedTuple):
@@ -44,6 +48,8 @@ class Shape(NamedTuple):
     """Whether loss and penalty are twice differentiable almost everywhere and convex: no L1, no bounded loss."""
     dual: bool = False
     """Whether it is L2-logistic regression of sparse rows from the start 0, which the dual solver takes."""
+    lasso: bool = False
+    """Whether there is an L1 penalty beside a convex loss with one output, which the working-set solver takes."""
     square: float = 1.0
     """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual`."""
     l2: float = 0.0
@@ -75,17 +81,22 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     smooth = problem.smooth
     dual = smooth and problem.sparse and problem.loss.code == LOGISTIC and problem.penalty.l2 > 0 and not start.any()
     square = float(problem.rows.data @ problem.rows.data) / problem.n if dual else 1.0
-    return Shape(problem.n, problem.d, entries, problem.outputs, smooth, dual, square, problem.penalty.l2, tol)
+    terms = problem.penalty
+    lasso = problem.loss.convex and terms.l1 > 0 and not terms.rational and problem.outputs == 1
+    return Shape(problem.n, problem.d, entries, problem.outputs, smooth, dual, lasso, square, terms.l2, tol)
 
 
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
+    "working-set" for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones.
     "newton" for small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two
     features for each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or
     few for each unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and
     losses that are not smooth or not convex.
     """
+    if shape.lasso and shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d):
+        return "working-set"
     if not shape.smooth:
         return "growing-svrg"
     if shape.work <= (NEWTON if shape.outputs == 1 else NEWTON_OUTPUTS):
@@ -102,6 +113,8 @@ def refusal(solver: str, shape: Shape) -> str:
     """Why a solver cannot be used for a shape; empty where it can."""
     if solver == "newton" and not shape.smooth:
         return "solver='newton' needs a convex loss and no penalty but 'l2': choose 'growing-svrg' or 'l-bfgs'"
+    if solver == "working-set" and not shape.lasso:
+        return "solver='working-set' needs penalty='l1' or 'elasticnet', a convex loss and two classes: choose 'auto'"
     if solver == "dual" and not shape.dual:
         return (
             "solver='dual' needs sparse rows, loss='logistic' with two classes, penalty='l2', alpha above 0 and no "

@@ -6,7 +6,7 @@ Rows that share few features hardly disturb each other, and steps that are exact
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,12 +49,12 @@ def solve(problem: Problem, tol: float, journal: Journal, seed: int = 0) -> Solu
         seed: the seed of the order of rows.
     """
     n, rng, bias = problem.n, Draws(seed), problem.bias
-    unit, norms = 1 / (problem.penalty.l2 * n), replace(problem, bias=0.0).norms()
+    unit = 1 / (problem.penalty.l2 * n)
     intercept = Relaxation()
-    x, alpha, ratio, distances = np.zeros(problem.shape), np.zeros(n), 1.0, [math.inf]
+    x, alpha, ratio, distances = np.zeros(problem.shape), np.zeros(n), 1.5, [math.inf]
     while True:
         order = permutation(rng.random(n))
-        square, shift = dual_pass(*problem.parts, problem.y, problem.weight, bias, norms, order, x, alpha, unit)
+        square, shift = dual_pass(*problem.parts, problem.y, problem.weight, bias, order, x, alpha, unit)
         if bias:
             x[0, -1] += intercept(shift) / bias
         journal.passes += 1
