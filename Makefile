@@ -33,7 +33,7 @@ bench: install  ## the benchmarks: ratios measured in one run
 
 # b = 1, the default of VCSG's second regime, of SCSG and of SVRG, would take many times as long.
 demo: install  ## compare VCSG with its relatives on real images; two minutes on two cores
-	@$(BIN)/python -m vcsg compare mnist-mini/lenet-300-100 --methods vcsg,scsg,svrg,sgd,tuned:sgd-momentum \
+	@$(BIN)/python -m vcsg compare mnist-mini/lenet-300-100 --methods auto,vcsg,scsg,svrg,sgd,tuned:sgd-momentum \
 		--set vcsg.b_min=16 --set scsg.b=16 --set svrg.b=64 --set sgd.b=64 --budget 20passes --seeds 2 --jobs 2 \
 		--target test-error=0.08 --out demo-output
 

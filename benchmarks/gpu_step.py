@@ -11,6 +11,8 @@ side by side). Bytes: SGD reads the weights twice, writes and reads a gradient, 
 numbers; VR does twice as much for the evaluations (weights twice, gradient written, each for x and y: 6P), reads both
 gradients, m and x and writes x: 11P, and the norm test reads both gradients once more: 13P.
 
+Step rules: momentum, Adam, Muon and `auto` at b = 256, over plain SGD with the same mini-batches.
+
 Anchors: samples per second of an anchor of all samples (chunks of 1024, S* and ‖g‖² included) over those of plain
 forward and backward passes over chunks of the same size, also replayed as a graph.
 
@@ -41,6 +43,8 @@ from vcsg.workloads import lenet_5, lenet_300_100, vgg_16
 
 DEVICE = torch.device("cuda", 0)
 N, CHUNK, L = 16_384, 1024, 1e5
+RULED_B = 256
+"""The mini-batch at which step rules are compared."""
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "lenet-300-100": (lenet_300_100, (1, 28, 28), False),
     "lenet-5": (lambda: lenet_5(3, 32, 10), (3, 32, 32), False),
@@ -82,11 +86,12 @@ class Case:
         return value
 
 
-def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5) -> list[float]:
-    """Microseconds per inner step, one number per block."""
+def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5, least: int = 100) -> list[float]:
+    """Microseconds per inner step, one number per block of at least so many steps."""
     model = case.model()
     objective = case.objective(model)
-    optimizer = FiniteSumOptimizer(model.parameters(), N, method, L=L, chunk=CHUNK)
+    small = {"L": L} if method.needs_L else {"lr": 1e-5}
+    optimizer = FiniteSumOptimizer(model.parameters(), N, method, chunk=CHUNK, **small)
     engine = optimizer.graphed(model, objective, Samples(case.data, tuple)) if graphed else None
     found: list[float] = []
     began = None
@@ -106,7 +111,7 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5)
             optimizer.step(closure)
         torch.cuda.synchronize()
         took, steps = time.perf_counter() - start, optimizer._state.steps - before
-        if inner and (steps >= 100 or not graphed):
+        if inner and (steps >= least or not graphed):
             found.append(1e6 * took / steps)
         began = began or time.perf_counter()
         warm = 6 if graphed else 20
@@ -217,6 +222,11 @@ def rows(names: list[str], bf16: bool) -> Iterator[dict[str, Any]]:
                 k: 4 * p * numbers / bandwidth * 1e6 for k, p in (("sgd", 6), ("svrg", 11), ("vcsg", 13))
             }
             yield row
+        times = {
+            label: statistics.median(inner_times(case, make(label, b=RULED_B), graphed=True, least=16))
+            for label in ("sgd", "momentum", "adam", "muon", "auto")
+        }
+        yield {"net": name, "b": RULED_B, "rules": times}
         anchor, plain, eager = anchor_rates(case)
         yield {"net": name, "anchor": anchor, "plain": plain, "plain_eager": eager}
 
@@ -247,6 +257,10 @@ def main() -> None:
                 f"{row['byte_floor']['sgd']:10.1f}{row['byte_floor']['vcsg']:9.1f}",
                 flush=True,
             )
+        elif "rules" in row:
+            base = row["rules"]["sgd"]
+            others = ", ".join(f"{label} {time / base:.2f}" for label, time in row["rules"].items() if label != "sgd")
+            print(f"{row['net']:<14}{row['b']:>3} {base:8.1f}  step rules over SGD: {others}", flush=True)
         elif "anchor" in row:
             print(
                 f"{row['net']:<14}anchor {row['anchor']:,.0f} samples/s, plain passes {row['plain']:,.0f} as a graph "
