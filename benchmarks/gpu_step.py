@@ -90,7 +90,7 @@ def inner_times(case: Case, method: Method, graphed: bool, seconds: float = 0.5,
     """Microseconds per inner step, one number per block of at least so many steps."""
     model = case.model()
     objective = case.objective(model)
-    small = {"L": L} if method.needs_L else {"lr": 1e-5}
+    small: dict[str, Any] = {"L": L} if method.needs_L else {"lr": 1e-5}
     optimizer = FiniteSumOptimizer(model.parameters(), N, method, chunk=CHUNK, **small)
     engine = optimizer.graphed(model, objective, Samples(case.data, tuple)) if graphed else None
     found: list[float] = []
