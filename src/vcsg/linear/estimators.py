@@ -32,8 +32,8 @@ ALPHA = 1e-4
 PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
 
-MERGED = 512
-"""The largest number of rows among which equal ones are merged, where the solver does not find the exact minimum."""
+MERGED = 20_000
+"""The largest n·d for which equal rows are merged, where the solver does not find the exact minimum."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -89,7 +89,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
         schedule = _default_schedule(method)
-        if problem.n <= MERGED and not (schedule and problem.smooth and problem.penalty.l2):
+        if problem.n * problem.d <= MERGED and not (schedule and problem.smooth and problem.penalty.l2):
             problem = _merged(problem, method)
         try:
             with np.errstate(over="ignore", invalid="ignore"):

@@ -134,11 +134,13 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solut
 def chosen(problem: Problem, x: Array, here: PassResult) -> npt.NDArray[np.int64]:
     """The columns in use, and those that violate optimality most."""
     w, slope = x[0, :-1], here.smooth[0, :-1]
-    used = int(np.count_nonzero(w))
-    size = min(problem.d, max(SMALLEST, GROWTH * used))
     scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, problem.penalty.l1)))
-    best = np.argpartition(scores, problem.d - size)[problem.d - size :]
-    return np.sort(best[scores[best] > 0]).astype(np.int64)
+    candidates = np.flatnonzero(scores)  # few: numpy takes long to find the largest of many equal numbers
+    size = max(SMALLEST, GROWTH * int(np.count_nonzero(w)))
+    if len(candidates) > size:
+        first = len(candidates) - size
+        candidates = np.sort(candidates[np.argpartition(scores[candidates], first)[first:]])
+    return candidates
 
 
 def improve(part: Part, tol: float, journal: Journal) -> None:
