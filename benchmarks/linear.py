@@ -1,6 +1,6 @@
 """Linear models: the time of a `fit` to a given ‖∇f‖², beside scikit-learn, cyanure, glum and scipy.
 
-    VCSG_DATA=… python benchmarks/linear.py [--sets a9a,normal-1e5] [--json linear.json] [--plot docs/img]
+    VCSG_DATA=… python benchmarks/linear.py [--sets "a9a,normal 1e5"] [--json linear.json] [--plot docs/img]
 
 One thread, pinned to one processor. Every solver first runs once for each tolerance of a ladder, which gives its way
 down in ‖∇f‖² and the tolerance it needs for each target; then ours and the two best peers of each target are timed in
@@ -358,6 +358,53 @@ def compare_rational(task: Task, limit: float) -> None:
         print(line, flush=True)
 
 
+def lasso_solvers(task: Task) -> dict[str, Callable[[float], Any]]:
+    """L1-logistic regression, ours and its peers: functions from a tolerance to a fitted model."""
+    from celer import LogisticRegression as Celer
+    from skglm import SparseLogisticRegression
+
+    X, y, lam, C = task.X, task.y, task.lam, 1 / (task.lam * len(task.y))
+    columns = X if sparse.issparse(X) else np.asfortranarray(X)
+    plain = {"fit_intercept": False}
+    return {
+        "ours": lambda tol: LinearClassifier(
+            penalty="l1", alpha=lam, tol=tol, max_iter=3000, random_state=0, **plain
+        ).fit(X, y),
+        "liblinear": lambda tol: LogisticRegression(
+            C=C, l1_ratio=1.0, solver="liblinear", tol=tol, max_iter=1000, **plain
+        ).fit(X, y),
+        "celer": lambda tol: Celer(C=C, tol=tol, **plain).fit(columns, y),
+        "skglm": lambda tol: SparseLogisticRegression(alpha=lam, tol=tol, **plain).fit(columns, y),
+    }
+
+
+def compare_lasso(name: str, X: Any, y: Any, repeats: int) -> None:
+    """The L1 penalty, at a tenth and a hundredth of the weight from which on all coefficients are 0."""
+    largest = float(np.abs(X.T @ (y / 2)).max()) / len(y)
+    for share, tol in itertools.product((0.1, 0.01), (1e-3, 1e-5)):
+        task = Task(name, X, y, share * largest)
+        line = f"{name:<15} λ = {share:g}·λ_max  ‖∇f‖ ≤ {tol:.0e}"
+        for solver, fit in lasso_solvers(task).items():
+            ladder = (tol,) if solver == "ours" else LADDER
+            chosen = next((t for t in ladder if lasso_norm(task, timed_model(fit, t)[1]) <= tol), ladder[-1])
+            seconds = statistics.median(timed_model(fit, chosen)[0] for _ in range(repeats))
+            reached = lasso_norm(task, timed_model(fit, chosen)[1])
+            line += f"  {solver} {1e3 * seconds:.1f} ms{'' if reached <= tol else f' (only {reached:.0e})'}"
+        print(line, flush=True)
+
+
+def timed_model(fit: Callable[[float], Any], tol: float) -> tuple[float, Any]:
+    return timed(lambda _, t: fit(t), Task("", None, None, 0.0), tol)
+
+
+def lasso_norm(task: Task, model: Any) -> float:
+    """The norm of the subgradient of least norm."""
+    w = np.asarray(model.coef_, np.float64).ravel()
+    slope = Task(task.name, task.X, task.y, 0.0).objective(w)[1]
+    still = np.sign(slope) * np.maximum(np.abs(slope) - task.lam, 0.0)
+    return float(np.linalg.norm(np.where(w == 0, still, slope + task.lam * np.sign(w))))
+
+
 def bandwidth() -> None:
     """The inner loop beside the time to read its rows once."""
     print("\nInner loop in units of one reading of the rows (a sum over them), dense float64, from memory")
@@ -435,6 +482,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="the folder for pictures")
     parser.add_argument("--skip-penalty", action="store_true", help="leave the non-convex penalty out")
     parser.add_argument("--skip-bandwidth", action="store_true", help="leave the inner loop's bandwidth out")
+    parser.add_argument("--l1", action="store_true", help="the L1 penalty alone, beside liblinear, celer and skglm")
     options = parser.parse_args()
     with threadpool_limits(1):
         measure(options)
@@ -447,6 +495,10 @@ def measure(options: argparse.Namespace) -> None:
     print(f"{'set':<15} {'λ':>8} {'‖∇f‖² ≤':>8} {'ours':>12} {'best peer':>13}")
     figures = []
     names = list(SHAPES) if options.sets == "shapes" else options.sets.split(",")
+    if options.l1:
+        for name in names:
+            compare_lasso(name, *(SETS | SHAPES)[name](), options.repeats)
+        return
     for name in names:
         X, y = (SETS | SHAPES)[name]()
         for lam in (penalty_weight(text, len(y)) for text in options.lambdas.split(",")):

@@ -14,7 +14,7 @@ class HistoryEntry(NamedTuple):
     """One evaluation of f and ∇f: at an anchor, by L-BFGS or by Newton's method."""
 
     stage: str
-    """The name of the method, or the stage of a solver: "start", "growing", "full", "l-bfgs", "newton", "dual"."""
+    """The name of the method, or the stage of a solver: "start", "growing", "full", "l-bfgs", "newton", …"""
     rows: int
     """The number of rows that were evaluated; with all n of them f and ∇f are exact."""
     objective: float

@@ -89,11 +89,11 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
-    "working-set" for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones.
-    "newton" for small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two
-    features for each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or
-    few for each unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and
-    losses that are not smooth or not convex.
+    "working-set" for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones. "newton" for
+    small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two features for
+    each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for each
+    unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and losses that
+    are not smooth or not convex.
     """
     if shape.lasso and shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d):
         return "working-set"
@@ -103,8 +103,8 @@ def choose(shape: Shape) -> str:
         return "newton"
     if shape.dual_pays:
         return "dual"
-    few = shape.n < FEWEST or shape.n < (PILOT if not shape.sparse else 1 / WIDE) * shape.d
-    if shape.outputs == 1 and few:
+    few = shape.d > WIDE * shape.n if shape.sparse else shape.n < PILOT * shape.d
+    if shape.outputs == 1 and (few or shape.n < FEWEST):
         return "l-bfgs"
     return "growing-svrg"
 

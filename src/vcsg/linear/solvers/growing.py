@@ -65,7 +65,7 @@ class Stages:
     sound: Array = field(default_factory=lambda: np.empty(0))
     """The last point where f and ‖∇f‖ were finite; at first the start."""
 
-    def look(self, anchor: PassResult, stage: str, B: int) -> float:
+    def record(self, anchor: PassResult, stage: str, B: int) -> float:
         """Record an anchor of B rows and return ‖∇f‖ for them; infinity where f is not finite."""
         self.journal.note(stage, B, anchor.value, anchor.norm)
         if math.isfinite(anchor.norm + anchor.value):
@@ -87,7 +87,7 @@ class Stages:
         while B <= min(pilot.n, n - 1) and self.journal.left > 0:
             anchor = pilot.anchor(self.x, 0, B)
             self.journal.passes += B / n
-            if self.look(anchor, "growing", B) == math.inf:
+            if self.record(anchor, "growing", B) == math.inf:
                 self.x = self.sound
                 return plan
             spread = variance(anchor, norms[:B], n)
@@ -116,7 +116,7 @@ class Stages:
         while True:
             anchor = whole.anchor(self.x)
             self.journal.passes += 1
-            norm = self.look(anchor, "full", whole.n)
+            norm = self.record(anchor, "full", whole.n)
             if norm <= self.tol:
                 self.message = "‖∇f‖ ≤ tol"
                 return True
@@ -124,7 +124,7 @@ class Stages:
                 self.x, step, rate = last, step / 2, 0.0
                 anchor = whole.anchor(last)
                 self.journal.passes += 1
-                norm = self.look(anchor, "full", whole.n)
+                norm = self.record(anchor, "full", whole.n)
             elif before < math.inf:
                 rate = 2 * math.log(before / norm)
             if self.journal.left <= 0:

@@ -35,7 +35,7 @@ HALVINGS = 30
 """How often a step may be halved before f counts as not falling any more."""
 
 
-class Part:
+class WorkingSet:
     """The problem on some of its columns: margins, slopes and curvatures of all rows at the present point."""
 
     def __init__(self, problem: Problem, columns: Any, chosen: npt.NDArray[np.int64], x: Array) -> None:
@@ -125,7 +125,7 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solut
         if (here.value, here.norm) >= before:
             return Solution(x, journal.history, False, "f falls no further, for rounding")
         before = here.value, here.norm
-        part = Part(problem, columns, chosen(problem, x, here), x)
+        part = WorkingSet(problem, columns, chosen(problem, x, here), x)
         improve(part, max(CLOSE * tol, FAR * here.norm), journal)
         x = np.zeros(problem.shape)
         x[0, part.chosen], x[0, -1] = part.w[:-1], part.w[-1]
@@ -143,7 +143,7 @@ def chosen(problem: Problem, x: Array, here: PassResult) -> npt.NDArray[np.int64
     return candidates
 
 
-def improve(part: Part, tol: float, journal: Journal) -> None:
+def improve(part: WorkingSet, tol: float, journal: Journal) -> None:
     """Newton-like steps on a working set until ‖∇f‖ ≤ tol there."""
     for _ in range(NEWTON):
         if part.norm() <= tol or journal.left <= 0:
