@@ -103,7 +103,8 @@ def test_every_method_takes_the_steps_of_the_eager_run(
 @pytest.mark.parametrize("streams", [False, True], ids=["ahead", "streams"])
 @pytest.mark.parametrize("comparison", ["norm", "lemma", "elementwise"])
 def test_two_hundred_steps_with_a_test(comparison: str, streams: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"comparison": comparison, "L": 20.0, "weight_decay": 1e-2, "output": "weighted", "passes": 30}
+    options: dict[str, Any] = {"comparison": comparison, "paper": True, "L": 20.0, "weight_decay": 1e-2}
+    options |= {"output": "weighted", "passes": 30}
     with variant(streams, monkeypatch) as passes:
         graphed = fitted("graphed", net(), "vcsg", **options)
     assert (4 in passes) != streams
