@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from nets import net_closure, vector
-from quadratic import closure, parameter, quadratic, run
+from quadratic import closure, parameter, quadratic, run, smoothness
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
@@ -82,7 +82,7 @@ def test_a_group_in_which_nothing_moves(name: str, kind: str) -> None:
         if more:
             still: list[Any] = [] if kind == "empty" else [idle]
             groups.append({"params": still, "weight_decay": 0.1, "maximize": True})
-        ends.append(run(problem, FiniteSumOptimizer(groups, 60, name, L=1.0), p, passes=4))
+        ends.append(run(problem, FiniteSumOptimizer(groups, 60, name, **smoothness(name, 1.0)), p, passes=4))
         assert torch.equal(idle, torch.ones(3))
     np.testing.assert_array_equal(*ends)
 
@@ -290,10 +290,10 @@ def test_a_first_loss_near_0_says_nothing_of_the_scale(name: str, caplog: pytest
 
 
 def test_L_is_measured_for_the_smaller_mini_batches_of_the_next_epoch() -> None:
-    """VCSG begins with b = n^¼ = 10 and goes on with B = n/100 = 100, b = 3."""
+    """VCSG as printed begins with b = n^¼ = 10 and goes on with B = n/100 = 100, b = 3."""
     X, Y = torch.randn(10_000, 3, generator=torch.Generator().manual_seed(0)).double(), torch.zeros(10_000).double()
     p, sizes = parameter(d=3), set()
-    optimizer = vcsg.VCSG([p], n=10_000)
+    optimizer = vcsg.VCSG([p], n=10_000, paper=True)
     for batch in optimizer.batches((X, Y), passes=2):
         if optimizer.phase.kind == "smoothness":
             sizes.add(len(batch[0]))
@@ -418,7 +418,7 @@ def test_batchnorm_statistics_are_put_back_where_a_step_is_not_taken(fails: str)
 def test_a_parameter_that_is_thawed_has_an_anchor_at_once(name: str, kind: str) -> None:
     problem, p = quadratic(), parameter()
     q = torch.nn.Parameter(torch.full((4,), 0.5, dtype=torch.float64), requires_grad=False)
-    optimizer = FiniteSumOptimizer([p, q], 60, name, L=1.0)
+    optimizer = FiniteSumOptimizer([p, q], 60, name, **smoothness(name, 1.0))
     anchored = optimizer.method.anchored(1)
     thawed, seen, before = False, False, 0
     for rows, targets, _ in optimizer.batches(problem.data, passes=40):

@@ -339,7 +339,7 @@ class TestBrowser:
         assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(17, rel=0.2)
 
     def test_bars_switch_too(self, desktop: Chromium) -> None:
-        figure = "[...document.querySelectorAll('#workload-2 figure')].find(f => f.textContent.includes('Hatched'))"
+        figure = "[...document.querySelectorAll('#workload-2 figure')].find(f => f.textContent.includes('hatched'))"
         plot = f"{figure}.querySelector('.plotly-graph-div')"
         seconds = desktop.evaluate(f"{plot}.data[0].x")
         desktop.click(f"{figure}.querySelector('input[value=ifo] + span')")
