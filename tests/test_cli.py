@@ -273,7 +273,7 @@ def test_the_demo_of_the_makefile_is_a_study_that_runs() -> None:
     short = ["--budget", "0.1passes", "--seeds", "1", "--jobs", "1", "--trials", "3", "--no-report"]
     done = call(*words, *short)
     assert done.exit_code == 0, done.output
-    assert len(load("demo-output/runs")) == 5
+    assert len(load("demo-output/runs")) == 6
     assert "Lowest test error at the end: " in done.stdout
 
 

@@ -18,7 +18,7 @@ SEEN = {
     "own_dataset": "wrong",
     "resume": "the resumed run is identical",
     "linear_numpy": "spider",
-    "step_rules": "b = 32 for n = 10000 on cpu",
+    "step_rules": "b = 64 for n = 10000 on cpu",
     "linear_models": "then l-bfgs",
 }
 """What each example prints, among the rest."""

@@ -44,7 +44,11 @@ WEIGHTED: list[tuple[Any, dict[str, Any]]] = [
     *((kind, {"penalty": p}) for kind in (LinearClassifier, LinearRegressor) for p in PENALTIES),
     *((LinearRegressor, {"loss": loss}) for loss in LinearRegressor.losses),
     *((LinearClassifier, {"loss": loss}) for loss in LinearClassifier.losses),
-    *((LinearClassifier, {"method": name}) for name in vcsg.methods() if name != "snvrg"),
+    *(
+        (LinearClassifier, {"method": name})
+        for name, m in vcsg.methods().items()
+        if name != "snvrg" and m.drawn != "never"
+    ),
 ]
 
 
