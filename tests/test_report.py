@@ -338,6 +338,11 @@ class TestBrowser:
         assert desktop.evaluate(f"{plot}.data[1].visible") == "legendonly"
         assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(17, rel=0.2)
 
+    def test_no_plot_is_wider_than_its_place(self, desktop: Chromium) -> None:
+        plots = "[...document.querySelectorAll('.plotly-graph-div')].filter(p => p.offsetParent)"
+        assert desktop.evaluate(f"{plots}.length") > 4
+        desktop.until(f"{plots}.every(p => p.querySelector('.main-svg').clientWidth <= p.clientWidth)")
+
     def test_bars_switch_too(self, desktop: Chromium) -> None:
         figure = "[...document.querySelectorAll('#workload-2 figure')].find(f => f.textContent.includes('hatched'))"
         plot = f"{figure}.querySelector('.plotly-graph-div')"
