@@ -365,7 +365,7 @@ def lasso_solvers(task: Task) -> dict[str, Callable[[float], Any]]:
 
     X, y, lam, C = task.X, task.y, task.lam, 1 / (task.lam * len(task.y))
     columns = X if sparse.issparse(X) else np.asfortranarray(X)
-    plain = {"fit_intercept": False}
+    plain: dict[str, Any] = {"fit_intercept": False}
     return {
         "ours": lambda tol: LinearClassifier(
             penalty="l1", alpha=lam, tol=tol, max_iter=3000, random_state=0, **plain

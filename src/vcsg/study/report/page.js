@@ -60,7 +60,7 @@ if (window.matchMedia("(pointer: coarse)").matches) {
 }
 
 /* The first of two plots side by side was drawn when it had the whole width. */
-plotsIn(document).filter((plot) => plot.offsetParent).forEach((plot) => Plotly.Plots.resize(plot));
+[...plotsIn(document)].filter((plot) => plot.offsetParent).forEach((plot) => Plotly.Plots.resize(plot));
 
 /* What was folded away had no width to be drawn in. */
 document.querySelectorAll("details").forEach((box) => {
