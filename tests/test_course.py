@@ -138,6 +138,20 @@ def test_a_loss_that_is_not_finite_stops_the_step_before_it_is_taken() -> None:
     assert (course.state.phase.kind, course.state.L) == ("anchor", 4.0)
 
 
+@pytest.mark.parametrize("name", ["auto", "adam", "momentum"])
+def test_a_loss_that_is_back_where_it_began_is_gone_back_from(name: str) -> None:
+    """As that of a net that died. Half epochs of 64 steps each; noise that never falls by half is left alone."""
+    for middle, rolled_back in ((0.5, True), (1.9, False)):
+        point = Number()
+        course = Course(make(name, b=1), 128, point, L=None if name != "momentum" else 1.0)
+        L = course.state.L
+        for level in (2.3, middle, 2.28):
+            assert course.allows(level, 0.0)
+            course.take_steps([level] * 64, [0.0] * 64)
+        assert course.state.L == (2 * L if rolled_back else L)
+        assert (course.state.rollbacks > 0) == rolled_back
+
+
 def test_the_state_is_plain_and_a_course_goes_on_from_it() -> None:
     whole, point = [], Number()
     course = Course(make("scsg"), N, point, L=1.5, seed=3)

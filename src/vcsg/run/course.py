@@ -34,6 +34,8 @@ logger = logging.getLogger("vcsg")
 
 MAX_ROLLBACKS = 10
 """How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
+MANY_STEPS = 32
+"""Steps whose mean loss tells, to a twentieth of its fall, whether it is back where it began."""
 AVERAGING = 8
 """k in the weight (1 + k)/(t + k) of the t-th point in the average: the share of points older than s is (s/t)^(1+k)."""
 
@@ -299,7 +301,7 @@ class Course:
         finite = math.isfinite(anchor.loss) and math.isfinite(anchor.g_norm2)
         fault: str | None = "a loss or a gradient is not finite"
         if finite:
-            fault = state.watch.fault(anchor, self._holder.sign, state.L)
+            fault = state.watch.fault(anchor, self._holder.sign, self._smoothness)
         if not finite and state.good_epoch == 0:
             self.state = state.rewound()
             raise FloatingPointError(
@@ -648,13 +650,15 @@ class Course:
         state.loss_size += sum(map(abs, losses))
         if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
             return None
-        mean, size = state.loss_sum / state.loss_count, state.loss_size / state.loss_count
+        mean, size, count = state.loss_sum / state.loss_count, state.loss_size / state.loss_count, state.loss_count
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, True
         # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
         penalty, moment = self._holder.penalty, state.watch.first_moment
-        least = 0.0 if math.isnan(moment) or not state.L else moment / state.L  # the fall by a step or so
-        sign = self._holder.sign
-        return state.watch.loss_fault(sign * (mean + sign * penalty), size + penalty, least=least)
+        L, sign = self._smoothness, self._holder.sign
+        least = 0.0 if math.isnan(moment) or not L else moment / L  # the fall by a step or so
+        loss = sign * (mean + sign * penalty)
+        back = state.watch.return_fault(loss) if self.method.drawn == "never" and count >= MANY_STEPS else None
+        return back or state.watch.loss_fault(loss, size + penalty, least=least)
 
     def _judges_losses(self) -> bool:
         return not (self.state.drawn and self.method.drawn == "epoch")
@@ -663,6 +667,11 @@ class Course:
         return BadSamples(f"{fault} at the starting point, before any step", self.sample_numbers())
 
     # --- parts
+
+    @property
+    def _smoothness(self) -> float | None:
+        """L, where it is one: a step rule that needs none has it only to halve its step."""
+        return self.state.L if self.method.needs_L else None
 
     @property
     def _plan(self) -> Plan:

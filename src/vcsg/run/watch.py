@@ -131,6 +131,13 @@ class Watch:
         if not self.best_loss <= loss:
             self.best_loss, self.best_moment = loss, anchor.moment
 
+    def return_fault(self, loss: float) -> str | None:
+        """Say that a loss which fell by half is back where it began, as that of a net that died; else None."""
+        fall = self.first_loss - self.lowest_loss
+        if fall > abs(self.first_loss) / 2 and loss > self.first_loss - fall / 20:
+            return f"the loss is back at {loss:.4g}, where it began, after {self.lowest_loss:.4g}"
+        return None
+
     def loss_fault(
         self, loss: float, size: float, growth: float = STEP_LOSS_GROWTH, margin: float = 0.0, least: float = 0.0
     ) -> str | None:
