@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import vcsg
 from vcsg.method import Adaptive, Constant, Method, Orthogonal, Plain, Weights, make
 from vcsg.method.step_rules import is_matrix, step_rule
-from vcsg.run import preconditioning
+from vcsg.run import preconditioning, vectors
 from vcsg.run.preconditioning import grouped, newton_schulz, polar_factors
 
 N = 96
@@ -140,6 +140,23 @@ def test_mars_is_its_published_formula() -> None:
         if t == 30:
             break
     assert optimizer.ifo == 8 + 29 * 16  # the first step has no point before it
+
+
+@pytest.mark.parametrize("name", ["adam", "auto"])
+def test_the_fused_step_is_the_one_of_many_operations(name: str) -> None:
+    """Also from groups of different lr, with decay and an average; foreach=False takes the operations one by one."""
+    ends = []
+    for fused in (True, False):
+        model = net()
+        first, *rest = model.parameters()
+        groups = [{"params": [first], "lr": 0.5, "decoupled_weight_decay": 0.2}, {"params": rest}]
+        optimizer = vcsg.FiniteSumOptimizer(groups, N, name, b=8, step="adaptive", output="average", foreach=fused)
+        for _ in walk(optimizer, model, passes=3):
+            with vectors.foreach(fused):
+                assert optimizer._executor._fused() == fused
+        optimizer.load_output()
+        ends.append(vector(model))
+    torch.testing.assert_close(*ends, rtol=1e-10, atol=1e-12)
 
 
 # --- polar factors

@@ -8,12 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
+from vcsg.method.weights import Constant
 from vcsg.run import power_iteration
 from vcsg.run.course import Course
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
-from vcsg.run.vectors import add, all_finite, copy_to, norm, norm2
+from vcsg.run.vectors import add, all_finite, copy_to, norm, norm2, uses_foreach
 
 
 class ClosureExecutor:
@@ -160,7 +161,8 @@ class ClosureExecutor:
             loss, v = point.evaluate(closure, self._closure_seed())
             value = float(loss)
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
-            if not table:
+            fused = self._fused()
+            if not table and not fused:
                 weight, losses = self._weight(), (value, beside)
                 value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
             if state.suspect and not all_finite(v):
@@ -173,15 +175,27 @@ class ClosureExecutor:
         if table:
             v = point.renew(at_anchor, v, course.samples() / course.n, state.phase.blocks)
         [numbers] = course.step_numbers()
-        added = point.added(v, mean, numbers)
-        if write:
-            if course.remembers_point:
-                point.store(f"anchor{write}")
-            copy_to(point.vector(f"mean{write}"), v)
-        point.descend(v, added, numbers)
+        if fused:
+            v = point.descend_fused(v, state.depth < 0, numbers)
+        else:
+            added = point.added(v, mean, numbers)
+            if write:
+                if course.remembers_point:
+                    point.store(f"anchor{write}")
+                copy_to(point.vector(f"mean{write}"), v)
+            point.descend(v, added, numbers)
         point.show_direction(v)
         course.take_steps([value], [beside])
         return loss
+
+    def _fused(self) -> bool:
+        """Whether the step is Adam's, alone and on a CPU, for which torch has one operation in place of a dozen."""
+        course = self.course
+        if course.method.drawn != "never" or course.share.ranks > 1 or course.compares or not uses_foreach():
+            return False
+        rule = course.method.weights[""].at(course.state.epoch) if "" in course.method.weights else None
+        sums_to_one = type(rule) is Constant and rule.weights.now + rule.weights.mean == 1
+        return sums_to_one and not course.remembers_point and self.point.fusable
 
     def _at_anchor(self, closure: Closure, level: int) -> tuple[float, list[Tensor]]:
         """The loss and the gradient at the anchor, or the gradient that a table has in its place."""

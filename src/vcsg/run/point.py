@@ -280,9 +280,49 @@ class Point:
                     scale(params, 1 - eta * group["decoupled_weight_decay"])
                 add(params, direction[start : start + len(params)], -eta)
             start += len(params)
+        self._take_into_average(numbers)
+
+    def _take_into_average(self, numbers: StepNumbers) -> None:
         if numbers.average is not None:
             output = self.vector("output")
             lerp(output, [p.to(t.dtype) for p, t in zip(self.params, output, strict=True)], numbers.average)
+
+    @property
+    def fusable(self) -> bool:
+        """Whether torch's fused operation for Adam can take the steps of the adaptive rule."""
+        wide = (torch.float32, torch.float64)
+        plain = all(p.device.type == "cpu" and p.dtype in wide and p.is_contiguous() for p in self.params)
+        return type(self.rule) is Adaptive and plain and self._clip_norm is None and bool(self.params)
+
+    def descend_fused(self, gradient: list[Tensor], anew: bool, numbers: StepNumbers) -> list[Tensor]:
+        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and v is returned.
+
+        With `anew`, m is 0 before the step.
+        """
+        assert isinstance(self.rule, Adaptive)
+        mean, second = self.vector("mean1"), self.second_moments()
+        if anew:
+            scale(mean, 0)
+        if numbers.moment == 1:
+            scale(second, 0)
+        start = 0
+        for group in self.groups:
+            params = [p for p in group["params"] if p.requires_grad]
+            own = slice(start, start + len(params))
+            start += len(params)
+            if not params:
+                continue
+            eta = numbers.step_size(float(group["lr"]))
+            if group["decoupled_weight_decay"]:
+                scale(params, 1 - eta * group["decoupled_weight_decay"])
+            steps = [torch.tensor(float(numbers.moment))] * len(params)
+            torch._fused_adam_(
+                params, [g.contiguous() for g in gradient[own]], mean[own], second[own], [], steps,
+                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=0.0, eps=self.rule.eps, amsgrad=False,
+                maximize=False,
+            )  # fmt: skip
+        self._take_into_average(numbers)
+        return [m.clone() for m in mean]
 
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers

@@ -30,6 +30,11 @@ class foreach:
         _FOREACH.reset(self._token)
 
 
+def uses_foreach() -> bool:
+    """Whether operations use torch's multi-tensor calls here."""
+    return _FOREACH.get()
+
+
 def copy_to(target: Tensors, source: Tensors) -> None:
     """target ← source."""
     if _FOREACH.get():
