@@ -16,9 +16,10 @@ ORDER: dict[str, list[str]] = {
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "state", "course", "point", "ranks", "closures",
+        "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
+        "closures",
     ],
-    "gpu": ["triton_kernels", "graphs", "executor"],
+    "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
         "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "batch_norm",
         "result", "progress", "evaluation", "choosing", "checkpoints", "saving", "engine", "loop", "session",

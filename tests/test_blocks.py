@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import vcsg
-from vcsg.gpu.executor import Form, GraphExecutor, Objective, Tables, all_at, form, refusal
+from vcsg.gpu.executor import Form, GraphExecutor, Objective, all_at, form, refusal
 from vcsg.gpu.graphs import Samples, Uncapturable, equal
+from vcsg.gpu.launching import Tables
 from vcsg.method import Adaptive, Orthogonal, weights
 from vcsg.method import Plain as PlainSteps
 from vcsg.method.weights import Constant, Rule, Weights

@@ -16,14 +16,15 @@ import bisect
 import logging
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from vcsg.method.definition import Method
 from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
+from vcsg.run.holder import Holder, StepNumbers, averaging_weight
 from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
 from vcsg.run.state import CourseState
@@ -36,8 +37,6 @@ MAX_ROLLBACKS = 10
 """How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
 MANY_STEPS = 32
 """Steps whose mean loss tells, to a twentieth of its fall, whether it is back where it began."""
-AVERAGING = 8
-"""k in the weight (1 + k)/(t + k) of the t-th point in the average: the share of points older than s is (s/t)^(1+k)."""
 
 
 @dataclass(frozen=True)
@@ -53,47 +52,6 @@ class CourseOptions:
     def exact(self) -> bool:
         """Whether S* is measured from single samples."""
         return self.variance == "exact"
-
-
-@dataclass(frozen=True)
-class StepNumbers:
-    """The numbers that a step needs besides its direction."""
-
-    step_size: Callable[[float], float]
-    """lr of a parameter group → η."""
-    moment: int
-    """The number of the step since second moments began, from 1."""
-    memory: float
-    """The weight of m in v, where m is the v of the step before."""
-    from_zero: bool
-    """Whether m began at 0, and not at an anchor."""
-    average: float | None
-    """The weight of the new point in the average of all points; None where there is none."""
-
-
-class Holder(Protocol):
-    """Whoever holds the point x, and copies of it by name: "anchor" is the last good point, "output" the reservoir."""
-
-    @property
-    def lr(self) -> float:
-        """The `lr` of the first parameter group that moves."""
-
-    @property
-    def sign(self) -> int:
-        """1 to minimise, −1 to maximise, 0 where parameter groups differ and the loss tells nothing."""
-
-    @property
-    def penalty(self) -> float:
-        """What f has at x beside the losses that are reported: Σ (weight_decay/2)‖x‖² over the parameter groups."""
-
-    def store(self, name: str) -> None:
-        """Copy x to the point of that name."""
-
-    def restore(self, name: str) -> None:
-        """Copy the point of that name to x."""
-
-    def step_along_mean(self, weight: float, numbers: StepNumbers) -> None:
-        """x ← x − η·P(weight·m)."""
 
 
 class Course:
@@ -686,11 +644,6 @@ class Course:
     def _evaluations(self) -> int:
         """How many gradients of a sample an inner step evaluates."""
         return 2 if self.compares and not self.method.table else 1
-
-
-def averaging_weight(step: int) -> float:
-    """The weight of point t, from 1, in the average: of all points a polynomial one, that forgets the early ones."""
-    return (1 + AVERAGING) / (step + AVERAGING)
 
 
 def _chunk_fault(loss: float, deviation: float) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule, is_matrix
-from vcsg.run.course import StepNumbers
+from vcsg.run.holder import StepNumbers
 from vcsg.run.preconditioning import Correction, correction, precondition
 from vcsg.run.randomness import Randomness
 from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, norm2, scale
