@@ -1,4 +1,4 @@
-"""What the kernels are given: where the numbers of the parameters lie, their weights and step sizes; and their launches."""
+"""What the kernels are given (the places of the parameters in memory, weights, step sizes), and their launches."""
 
 from __future__ import annotations
 
