@@ -175,7 +175,7 @@ def run_alone(study: Study, console: Console, resume: bool = False, interrupt: I
         return execute(order, asked, show)
 
 
-def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | None:
+def _smoothness(study: Study, stop: StopRequest, show: Show) -> Smoothness | None:
     """The L that a single run is given; a run that is continued has it in its notes."""
     (entry,), (seed,) = study.entries, study.seeds
     by = smoothness_method(entry, study.entries)
@@ -186,7 +186,7 @@ def _smoothness(study: Study, wish: StopRequest, show: Show) -> Smoothness | Non
     earlier = run_in(study.folder)
     if earlier is not None and "L" in earlier.notes:
         return Smoothness(**earlier.notes["L"])
-    found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, wish, show)
+    found = estimate(study.workload, study.data_dir, study.device, study.threads, *by, seed, stop, show)
     if found is None:
         raise KeyboardInterrupt
     return found

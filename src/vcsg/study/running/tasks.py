@@ -35,7 +35,7 @@ class StudyTask(Protocol):
 
     def done(self, study: Study) -> bool: ...
 
-    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
+    def perform(self, study: Study, stop: StopRequest, show: Show) -> None:
         """Do the task; a KeyboardInterrupt where it was asked to stop."""
 
 
@@ -65,9 +65,9 @@ class Estimating:
     def done(self, study: Study) -> bool:
         return (study.folder / self.name).exists()
 
-    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
+    def perform(self, study: Study, stop: StopRequest, show: Show) -> None:
         found = estimate(
-            study.workload, study.data_dir, study.device, study.threads, self.by, self.options, self.seed, wish, show
+            study.workload, study.data_dir, study.device, study.threads, self.by, self.options, self.seed, stop, show
         )
         if found is None:
             raise KeyboardInterrupt
@@ -95,9 +95,9 @@ class Searching:
     def done(self, study: Study) -> bool:
         return self._next(study) is None
 
-    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
+    def perform(self, study: Study, stop: StopRequest, show: Show) -> None:
         while (following := self._next(study)) is not None:
-            record = execute_order(self._order(study, *following), wish, show)
+            record = execute_order(self._order(study, *following), stop, show)
             if record.status == "failed" and not record.notes.get("diverged"):
                 raise RuntimeError(f"{record.config.label}: {record.message}")
         self.choice(study)
@@ -156,12 +156,12 @@ class Running:
     def done(self, study: Study) -> bool:
         return complete_run(study.folder / self.name) is not None
 
-    def perform(self, study: Study, wish: StopRequest, show: Show) -> None:
+    def perform(self, study: Study, stop: StopRequest, show: Show) -> None:
         entry, options, notes = self._chosen(study)
         options = {**entry.options, **options}
         config = configure(study, entry, options, self.seed, study.budget, study.every, "run")
         path, seconds = study.folder / self.name, study.checkpoint_seconds
-        execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), wish, show)
+        execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), stop, show)
 
     def _chosen(self, study: Study) -> tuple[Entry, Row, Row]:
         """The entry with the b that was found for it, the options that the protocol adds, and the notes about them."""
@@ -177,8 +177,8 @@ class Running:
         return self.entry, given, {"L": asdict(smoothness)} if smoothness else {}
 
 
-def execute_order(order: Order, wish: StopRequest, show: Show) -> RunRecord:
-    record = execute(order, wish, show)
+def execute_order(order: Order, stop: StopRequest, show: Show) -> RunRecord:
+    record = execute(order, stop, show)
     if record.status == "interrupted":
         raise KeyboardInterrupt
     return record
