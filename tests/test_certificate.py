@@ -176,3 +176,15 @@ def test_stationary_checks_its_arguments() -> None:
     for eps in (0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match=f"eps = {eps}"):
             vcsg.stationary(eps)
+
+
+@pytest.mark.parametrize("name", ["sgd", "saga", "storm", "auto"])
+def test_a_run_that_could_never_end_is_refused(name: str) -> None:
+    p = parameter()
+    optimizer = FiniteSumOptimizer([p], 60, name)
+    with pytest.raises(ValueError, match="draws no anchor in every epoch, so the run would never end"):
+        optimizer.batches(quadratic().data, until=vcsg.stationary(1e-4))
+    optimizer.batches(quadratic().data, until=vcsg.stationary(1e-4), passes=1)
+    model, data = torch.nn.Linear(3, 2), (torch.randn(20, 3), torch.zeros(20, dtype=torch.long))
+    with pytest.raises(ValueError, match="would never end"):
+        vcsg.fit(model, torch.nn.functional.cross_entropy, data, name, until=vcsg.stationary(1e-4))

@@ -247,11 +247,21 @@ class FiniteSumOptimizer(Optimizer):
                 raise ValueError(f"{name} = {limit!r}: give a number, at least 0")
         if until is None and all(limit is None for limit in limits.values()):
             raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
+        if all(limit is None for limit in limits.values()):
+            self.check_ends(until)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         read = feed(data, self.n, self.sampler)
         self._data = data
         return self._iterate(read, budget, deadline, until)
+
+    def check_ends(self, until: Until | None) -> None:
+        """Refuse `vcsg.stationary` as the only limit of a method whose epochs have no anchor to measure ‖∇f‖² at."""
+        if isinstance(until, Stationary) and not (self.method.drawn == "epoch" and self.method.anchored(1)):
+            raise ValueError(
+                f"until = {until!r}: {self.method.name} draws no anchor in every epoch, so the run would never end; "
+                "choose a method that does, such as svrg or vcsg, or give passes= or seconds="
+            )
 
     def _iterate(self, read: Feed, budget: float, deadline: float, until: Until | None) -> Iterator[Any]:
         seen = self.record

@@ -144,6 +144,8 @@ def fit(
         model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
         **(options | chosen.options),
     )  # fmt: skip
+    if not limits.measured:
+        optimizer.check_ends(until)
     if state is not None:
         optimizer.load_state_dict(state)
     session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
