@@ -190,12 +190,10 @@ class ClosureExecutor:
 
     def _fused(self) -> bool:
         """Whether the step is Adam's, alone and on a CPU, for which torch has one operation in place of a dozen."""
-        course = self.course
-        if course.method.drawn != "never" or course.share.ranks > 1 or course.compares or not uses_foreach():
+        course, rule = self.course, self.course.planned_rule
+        if course.method.drawn != "never" or course.share.ranks > 1 or course.remembers_point or not uses_foreach():
             return False
-        rule = course.method.weights[""].at(course.state.epoch) if "" in course.method.weights else None
-        sums_to_one = type(rule) is Constant and rule.weights.now + rule.weights.mean == 1
-        return sums_to_one and not course.remembers_point and self.point.fusable
+        return type(rule) is Constant and rule.weights.now + rule.weights.mean == 1 and self.point.fusable
 
     def _at_anchor(self, closure: Closure, level: int) -> tuple[float, list[Tensor]]:
         """The loss and the gradient at the anchor, or the gradient that a table has in its place."""

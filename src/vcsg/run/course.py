@@ -91,9 +91,14 @@ class Course:
     # --- what comes next
 
     @property
+    def planned_rule(self) -> Rule:
+        """The rule that the method has for this epoch."""
+        return self.method.weights[self._plan.regime].at(self.state.epoch)
+
+    @property
     def rule(self) -> Rule:
-        """The rule that chooses the weights of the next step."""
-        rule = self.method.weights[self._plan.regime].at(self.state.epoch)
+        """The rule that chooses the weights of the next step: the planned one, but where nothing is remembered yet."""
+        rule = self.planned_rule
         if self.method.drawn == "never" and self.state.depth < 0:  # y is x, and m is 0
             weights = rule.choices[-1]
             return Constant(Weights(weights.now + weights.anchor, 0, 0))
@@ -131,8 +136,7 @@ class Course:
 
     def step_numbers(self, count: int = 1) -> list[StepNumbers]:
         """The numbers that the next steps need besides their directions."""
-        state, method = self.state, self.method
-        rule = method.weights[self._plan.regime].at(state.epoch)
+        state, method, rule = self.state, self.method, self.planned_rule
         memory = rule.choices[0].mean if method.moves == "step" and type(rule) is Constant else 0.0
         weights = [averaging_weight(state.averaged + k) for k in range(1, count + 1)]
         return [
