@@ -8,6 +8,7 @@ import typer
 
 from vcsg.commands import (
     compare_command,
+    complexity_command,
     data_command,
     list_command,
     report_command,
@@ -36,6 +37,7 @@ app.command("run")(run_command.run)
 app.command("compare")(compare_command.compare)
 app.command("reproduce")(reproduce_command.reproduce)
 app.command("report")(report_command.report)
+app.command("complexity")(complexity_command.complexity)
 app.command("list")(list_command.list_all)
 app.add_typer(data_app, name="data")
 data_app.command("fetch")(data_command.fetch)

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,14 @@ def conduct(
         with Meter(console, len(pieces), len(pieces) - len(todo)) as meter, interrupt:
             if jobs == 1 or len(todo) < 2:
                 return _one_by_one(todo, design, folder, meter, interrupt)
-            return _side_by_side(todo, design, folder, min(jobs, len(todo)), meter, interrupt)
+            try:
+                return _side_by_side(todo, design, folder, min(jobs, len(todo)), meter, interrupt)
+            except BrokenProcessPool as error:
+                if interrupt.asked:  # it came while a worker process was starting
+                    return False
+                raise ChildProcessError(
+                    "a worker process ended by itself; it may have run out of memory: give the command again to go on"
+                ) from error
 
 
 def begin(folder: Path, identity: Row) -> None:
@@ -147,7 +155,7 @@ def _side_by_side(
         flag.set()
         for future in wait(running).done:
             future.result()
-    return not interrupt.asked or not left and not running
+    return not left and not running
 
 
 @contextmanager

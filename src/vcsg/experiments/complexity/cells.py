@@ -36,10 +36,12 @@ class Design:
     """How often a problem is drawn; draw k has the seed k, for the problem and for the sampling."""
     passes: float
     """The most passes of n calls that a run may take for an ε."""
+    calls: float
+    """The most calls, where that is less."""
 
     def cap(self, n: int) -> float:
         """The most calls of a run for an ε."""
-        return self.passes * n
+        return min(self.passes * n, self.calls)
 
     def identity(self) -> Row:
         """The design as JSON holds it, with what else the records depend on."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from vcsg.method import Method, make
 from vcsg.method.schedules import Facts, Plan, Schedule
 
-GRID = (1.0, 4.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+GRID = (1.0, 4.0, 1 / 4, 16.0, 1 / 16, 1 / 64, 1 / 256)
 """The constants c of the steps η = c/L that are tried, in this order."""
+GRID_TEXT = "1/256, 1/64, 1/16, 1/4, 1, 4, 16"
 SGD_BATCH = 64
 
 
@@ -84,8 +85,8 @@ CONTENDERS = {
         Contender("sgd", "SGD", "sgd", _sgd, "min(1, εb/(2S*))/L, b = 64", aims=True),
         Contender("svrg", "SVRG", "svrg", _plain("svrg"), "n^−⅔/(3L)"),
         Contender("scsg", "SCSG", "scsg", _scsg, "B^−⅔/(3L)", aims=True, sizes_aim=True),
-        Contender("vcsg", "VCSG, norm test", "vcsg", _vcsg("norm"), "1/(3L), or B^−½/(3L)", True, True),
-        Contender("vcsg-lemma", "VCSG, lemma test", "vcsg", _vcsg("lemma"), "1/(3L), or B^−½/(3L)", True, True),
+        Contender("vcsg", "VCSG (norm)", "vcsg", _vcsg("norm"), "1/(3L), or B^−½/(3L)", True, True),
+        Contender("vcsg-lemma", "VCSG (lemma)", "vcsg", _vcsg("lemma"), "1/(3L), or B^−½/(3L)", True, True),
         Contender("growing-svrg", "Growing SVRG", "growing-svrg", _plain("growing-svrg"), "1/L"),
         Contender("spider", "SPIDER", "spider", _plain("spider"), "1/(2L)"),
         Contender("page", "PAGE", "page", _plain("page"), "1/(2L)"),

@@ -29,7 +29,7 @@ class Hits:
     """The calls at which each target was first met."""
 
     ifo: dict[float, int] = field(default_factory=dict)
-    """By ε; a target that was not met is missing."""
+    """By ε; a target that was not met is missing, and one that the start meets already has 0."""
     spent: int = 0
     """The calls of the run."""
     gradient_norm2: float = math.inf
@@ -47,6 +47,7 @@ class Looker:
         self._executor, self._seen, self._due = executor, executor.point.x.copy(), FIRST
         self.left = sorted(targets, reverse=True)
         self.hits = Hits()
+        self._note()
 
     @property
     def ifo(self) -> int:
@@ -64,7 +65,11 @@ class Looker:
         if self.ifo + ahead < self._due or np.array_equal(x, self._seen):
             return
         self._seen, self._due = x.copy(), max(self._due, self.ifo * RATIO)
-        found = self._executor.problem.anchor(x).norm ** 2
+        self._note()
+
+    def _note(self) -> None:
+        """Measure ‖∇f‖² at x and note which targets it meets."""
+        found = self._executor.problem.anchor(self._executor.point.x).norm ** 2
         self.hits.gradient_norm2 = found
         while self.left and found <= self.left[0]:
             self.hits.ifo[self.left.pop(0)] = self.ifo
