@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import (
+    ablate_command,
     compare_command,
     complexity_command,
     data_command,
@@ -38,6 +39,7 @@ app.command("compare")(compare_command.compare)
 app.command("reproduce")(reproduce_command.reproduce)
 app.command("report")(report_command.report)
 app.command("complexity")(complexity_command.complexity)
+app.command("ablate")(ablate_command.ablate)
 app.command("list")(list_command.list_all)
 app.add_typer(data_app, name="data")
 data_app.command("fetch")(data_command.fetch)
