@@ -26,7 +26,7 @@ def ablate(
 ) -> None:
     """Change one part of VCSG at a time, and say what each does.
 
-    The control has VCSG's step and batch sizes with SVRG's weights: it tells which part of a gain is only the step size.
+    The control has VCSG's step and batch sizes with SVRG's weights: it tells which part of a gain is only the step.
     """
     from vcsg.experiments.ablation.study_of_parts import Ablation
     from vcsg.study.view.tables import console

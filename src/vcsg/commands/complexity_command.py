@@ -39,8 +39,8 @@ def complexity(
 ) -> None:
     """Measure how the gradients to ‖∇f‖² ≤ ε grow with n and 1/ε.
 
-    GD, SGD, SVRG, SCSG, VCSG, Growing SVRG, SPIDER and PAGE on drawn problems with known L; the exponents of the paper's
-    Table 1 stand beside those that are measured.
+    GD, SGD, SVRG, SCSG, VCSG, Growing SVRG, SPIDER and PAGE on drawn problems with known L; the exponents of the
+    paper's Table 1 stand beside those that are measured.
     """
     from vcsg.experiments.complexity import experiment
     from vcsg.study.view.tables import console

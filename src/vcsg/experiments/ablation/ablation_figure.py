@@ -39,10 +39,8 @@ def _mark(axes: Axes, one: Comparison, row: float, colour: str) -> None:
     if one.complete:
         axes.plot([min(one.ratios), max(one.ratios)], [row, row], color=colour, linewidth=1, zorder=2)
         axes.plot(one.ratios, [row] * len(one.ratios), "o", color=colour, markersize=2, zorder=3)
-    mark = "o" if one.complete else ">"
-    axes.plot(
-        one.ratio, row, mark, color=colour, markerfacecolor=colour if one.complete else "white", markersize=5, zorder=4
-    )
+    mark, face = ("o", colour) if one.complete else (">", "white")
+    axes.plot(one.ratio, row, mark, color=colour, markerfacecolor=face, markersize=5, zorder=4)
 
 
 def _lay_out(axes: Axes, setting: Setting, labels: Sequence[str], parts: Sequence[str]) -> None:
@@ -57,7 +55,8 @@ def _lay_out(axes: Axes, setting: Setting, labels: Sequence[str], parts: Sequenc
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(
-        f"passes to {setting.goal}, over those of VCSG (left of 1 is better)\narrow: not all runs got there, at least this"
+        f"passes to {setting.goal}, over those of VCSG (left of 1 is better)\n"
+        "arrow: not all runs got there, at least this"
     )
     axes.set_title(setting.title, loc="left", fontweight="bold")
     axes.spines["left"].set_visible(False)

@@ -23,9 +23,7 @@ def ablation_body(settings: Sequence[Setting], setups: Sequence[str], command: s
     """The parts of the page in order."""
     said = [sentence for setting in settings for sentence in sentences(setting)]
     parts: list[Child] = [sheet.findings(said)]
-    for setting in settings:
-        if comparisons(setting):
-            parts.append(sheet.section(setting.title, list(_setting(setting))))
+    parts += [sheet.section(one.title, list(_setting(one))) for one in settings if comparisons(one)]
     how = [tag("p", line) for line in setups]
     return [*parts, sheet.section("How it was measured", how, sheet.command(command))]
 

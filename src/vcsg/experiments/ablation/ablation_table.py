@@ -17,10 +17,8 @@ def print_setting(console: Console, setting: Setting) -> None:
     found = comparisons(setting)
     if not found:
         return
-    made = Table(
-        title=f"{setting.title}: passes to {setting.goal}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left",
-        title_style="bold",
-    )  # fmt: skip
+    title = f"{setting.title}: passes to {setting.goal}"
+    made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
     for head in ("part (VCSG's value)", "changed to", "passes", "ratio to VCSG", "reached it"):
         made.add_column(head, no_wrap=True)
     for one in found:

@@ -69,10 +69,10 @@ def network_costs(folder: Path, level: float) -> dict[str, dict[int, float]]:
 
 
 def common_level(folder: Path) -> float:
-    """The lowest training loss that every run of the chain reached; NaN where one of them is missing."""
+    """The lowest training loss that every run of the chain reached; ∞ where a method of it has no run."""
     runs = [run for run in _runs(folder) if run.config.method in {variant.key for variant in CHAIN}]
     if {run.config.method for run in runs} != {variant.key for variant in CHAIN}:
-        return math.nan
+        return math.inf
     return max(_lowest(run.evaluations) for run in runs)
 
 

@@ -151,8 +151,8 @@ def _changes(setting: Setting) -> Iterator[str]:
     rest = len(others) - len(better) - len(worse)
     said.append(f"no clear change with the other {rest}" if said else "none makes a clear change")
     yield (
-        f"{setting.title}: of {len(others)} single changes to VCSG, {'; '.join(said)} (a change is clear where it is more "
-        f"than {NOTABLE - 1:.0%} with every one of the {setting.runs})."
+        f"{setting.title}: of {len(others)} single changes to VCSG, {'; '.join(said)} (a change is clear where it is "
+        f"more than {NOTABLE - 1:.0%} with every one of the {setting.runs})."
     )
 
 

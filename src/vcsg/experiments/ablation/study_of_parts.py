@@ -18,6 +18,7 @@ from vcsg.experiments.ablation.convex import ConvexDesign, convex_costs, convex_
 from vcsg.experiments.ablation.network import NetworkDesign
 from vcsg.experiments.ablation.setting import Setting, comparisons
 from vcsg.experiments.ablation.variants import CHAIN, VARIANTS
+from vcsg.experiments.complexity.families import DIMENSION
 from vcsg.experiments.conducting import conduct
 from vcsg.experiments.drawing import draw_all
 from vcsg.training.interrupt import Interrupt
@@ -60,15 +61,17 @@ class Ablation:
 
     def measure(self, console: Console, interrupt: Interrupt) -> tuple[bool, dict[str, str]]:
         """Do what is left to do; returns whether all is done, and why runs failed, by name."""
-        if "convex" in self._wanted:
-            own = self._design.convex
-            if not conduct(convex_pieces(own), own, own.identity(), self._folder, self._jobs, console, interrupt):
-                return False, {}
-        if "network" in self._wanted:
+        own, study = self._design.convex, None
+        if "network" in self._wanted:  # what is wrong with it is found before anything runs
             study = network.make_study(self._design.network, self._network, self._jobs, self._command)
-            done = network.conduct_study(study, console, interrupt)
-            return not done.interrupted, done.failures
-        return True, {}
+        if "convex" in self._wanted and not conduct(
+            convex_pieces(own), own, own.identity(), self._folder, self._jobs, console, interrupt
+        ):
+            return False, {}
+        if study is None:
+            return True, {}
+        done = network.conduct_study(study, console, interrupt)
+        return not done.interrupted, done.failures
 
     @property
     def _network(self) -> Path:
@@ -81,16 +84,15 @@ class Ablation:
 
     def _network_setting(self) -> Setting:
         own = self._design.network
-        level = network.common_level(self._network)
-        level = min(own.target, level) if level <= own.target else level
+        level = max(network.common_level(self._network), own.target)
         return Setting(
             "network",
             network.WORKLOAD,
             f"a training loss of {own.target:g}",
             network.network_costs(self._network, own.target),
             own.passes,
-            network.network_costs(self._network, max(level, own.target)) if math.isfinite(level) else {},
-            f"a training loss of {max(level, own.target):.3g}",
+            network.network_costs(self._network, level) if math.isfinite(level) else {},
+            f"a training loss of {level:.3g}",
             "seeds",
         )
 
@@ -122,17 +124,19 @@ class Ablation:
         net, convex = self._design.network, self._design.convex
         if "network" in self._wanted:
             yield (
-                f"Network: {network.WORKLOAD}, {net.seeds} seeds, {net.passes:g} passes each, evaluated every {net.every:g} "
-                "passes. Every variant estimates L at the same first anchor with the same mini-batches, so that all have "
-                "one L per seed. ε and σ are derived from the variance, as VCSG does by default. The way from SVRG to "
-                "VCSG is compared at the lowest training loss that all four methods reached, where that is above the goal."
+                f"Network: {network.WORKLOAD}, {net.seeds} seeds, {net.passes:g} passes each, evaluated every "
+                f"{net.every:g} passes. Every variant estimates L at the same first anchor with the same mini-batches, "
+                "so that all have one L per seed. ε and σ are derived from the variance, as VCSG does by default. The "
+                "way from SVRG to VCSG is compared at the lowest training loss that all four methods reached, where "
+                "that is above the goal."
             )
         if "convex" in self._wanted:
             yield (
-                f"Convex: least squares with d = 20, n = {convex.n:,}, L known, {convex.draws} draws of the problem and of "
-                f"the samples, ε = {convex.eps:g} given to all. Calls are counted as in `vcsg complexity`, to a tenth."
+                f"Convex: least squares with d = {DIMENSION}, n = {convex.n:,}, L known, {convex.draws} draws of the "
+                f"problem and of the samples, ε = {convex.eps:g} given to all. Calls are counted as in `vcsg "
+                "complexity`, to a tenth."
             )
         yield (
-            "Every change is made to VCSG with the library's defaults, one at a time. The control has VCSG's step, batch "
-            "sizes and lengths of the inner loop, and SVRG's weights (1, −1, 1)."
+            "Every change is made to VCSG with the library's defaults, one at a time. The control has VCSG's step, "
+            "batch sizes and lengths of the inner loop, and SVRG's weights (1, −1, 1)."
         )

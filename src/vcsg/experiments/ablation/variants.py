@@ -127,11 +127,15 @@ CHAIN = (SVRG, STEP, CONTROL, BASE)
 
 
 def _options(part: str, name: str, **values: Any) -> list[Variant]:
-    return [Variant(f"ablate-{name}-{key}", part, label, given) for key, (label, given) in values.items()]
+    return [Variant(_key(name, key), part, label, given) for key, (label, given) in values.items()]
 
 
 def _changes(part: str, name: str, **values: tuple[str, Callable[[Method], Method]]) -> list[Variant]:
-    return [Variant(f"ablate-{name}-{key}", part, label, change=change) for key, (label, change) in values.items()]
+    return [Variant(_key(name, key), part, label, change=change) for key, (label, change) in values.items()]
+
+
+def _key(name: str, key: str) -> str:
+    return f"ablate-{name}-{key}".replace("_", "-")
 
 
 VARIANTS: tuple[Variant, ...] = (

@@ -114,7 +114,8 @@ def _fewest(observations: Sequence[Observation], design: Design) -> Iterator[str
                 first[min(calls, key=lambda name: calls[name])] += 1
         if first:
             parts = [f"{CONTENDERS[name].label} in {count}" for name, count in first.most_common()]
-            yield f"With {words}, the fewest calls of {len(cells)} cells (family, n, ε) were those of {', '.join(parts)}."
+            first_of = f"With {words}, the fewest calls of {len(cells)} cells (family, n, ε) were those of"
+            yield f"{first_of} {', '.join(parts)}."
 
 
 def _censored(observations: Sequence[Observation], design: Design) -> str:
@@ -147,6 +148,6 @@ def _search(observations: Sequence[Observation], searched: int) -> Iterator[str]
 
 
 NOTE = (
-    f"Exponents are those of calls ∝ n^p·ε^(−q), with {CONFIDENCE:.0%} bootstrap intervals over the draws of problems and "
-    "samples. A claim is fitted in the same way at the same n and ε, all its constants 1."
+    f"Exponents are those of calls ∝ n^p·ε^(−q), with {CONFIDENCE:.0%} bootstrap intervals over the draws of problems "
+    "and samples. A claim is fitted in the same way at the same n and ε, all its constants 1."
 )

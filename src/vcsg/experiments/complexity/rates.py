@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -21,7 +22,7 @@ class Rate:
 
     def calls(self, n: float, eps: float) -> float:
         """The claimed calls with all constants 1."""
-        values = [n**p * eps**-q for p, q in self.terms]
+        values = [math.pow(n, p) * math.pow(eps, -q) for p, q in self.terms]
         return sum(values) if self.adds else min(values)
 
 
