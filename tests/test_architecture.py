@@ -10,8 +10,8 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "planted", "method", "run", "gpu", "optimizer", "presets", "training", "linear",
+        "workloads", "study", "experiments", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
@@ -43,7 +43,16 @@ ORDER: dict[str, list[str]] = {
     ],
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
-        "report_command", "list_command", "data_command",
+        "report_command", "list_command", "data_command", "complexity_command", "ablate_command",
+    ],
+    "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation"],
+    "experiments.complexity": [
+        "rates", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth", "growth_table",
+        "growth_figures", "growth_plots", "growth_page", "experiment",
+    ],
+    "experiments.ablation": [
+        "variants", "convex", "network_methods", "network", "setting", "ablation_table", "ablation_figure",
+        "ablation_page", "study_of_parts",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
@@ -60,6 +69,7 @@ EXTRAS = {
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "experiments": {"matplotlib", "plotly", "rich", "scipy"},
     "commands": {"typer"},
     "cli": {"typer"},
 }

@@ -58,7 +58,7 @@ def exponents(observations: Sequence[Observation], seed: int = 0, replicates: in
     X, y, censored = _design(observations, in_n, in_eps)
     units = [(one.family, one.n, one.draw) for one in observations]
     weights = np.concatenate([np.ones((1, len(y))), resampled(units, replicates, np.random.default_rng(seed))])
-    found = censored_fit(X, y, censored, weights)
+    found = censored_fit(X, y, censored, weights[_determined(X, weights)])
     several = len({draw for _, _, draw in units}) > 1
     slopes = [_interval(found[:, -k], several) for k in range(int(in_n) + int(in_eps), 0, -1)]
     return Exponents(
@@ -84,6 +84,13 @@ def _design(
     columns += [[-np.log(one.eps) for one in observations]] if in_eps else []
     y = np.log([one.calls for one in observations])
     return np.array(columns).T, y, np.array([one.censored for one in observations])
+
+
+def _determined(X: Array, weights: Array) -> npt.NDArray[np.bool_]:
+    """Which lines of weights leave enough observations to tell the coefficients."""
+    scaled = X / np.abs(X).max(0)
+    gram = np.einsum("rm,mi,mj->rij", weights, scaled, scaled) / len(X)
+    return np.asarray(np.linalg.eigvalsh(gram)[:, 0] > 1e-9)
 
 
 def resampled(units: Sequence[tuple[str, int, int]], replicates: int, rng: np.random.Generator) -> Array:

@@ -26,12 +26,14 @@ class ProblemFamily:
     draw: Callable[[int, int, int], PlantedData]
     rational: float = 0.0
     """The weight α of the non-convex regulariser αΣx²/(1 + x²)."""
+    from_zero: bool = False
+    """Whether runs begin at 0: far away a bounded loss is flat, and the planted start is all but stationary."""
 
 
 FAMILIES = {
     "least-squares": ProblemFamily("least squares", "squared", 1.0, planted_regression),
     "nonconvex-logistic": ProblemFamily("non-convex logistic", "logistic", 0.35, planted_classes, rational=0.05),
-    "robust-regression": ProblemFamily("robust regression", "geman-mcclure", 1.0, planted_outliers),
+    "robust-regression": ProblemFamily("robust regression", "geman-mcclure", 1.0, planted_outliers, from_zero=True),
 }
 
 
@@ -53,5 +55,6 @@ def drawn_problem(family: str, n: int, seed: int) -> DrawnProblem:
     data = kind.draw(n, DIMENSION, seed)
     penalty = Penalty(rational=kind.rational)
     problem = Problem(data.rows, data.targets, np.ones(n), LOSSES[kind.loss], bias=0.0, penalty=penalty)
-    start = np.append(data.start, 0.0)[None]  # the last column is that of the intercept, which is not used
+    planted = 0.0 * data.start if kind.from_zero else data.start
+    start = np.append(planted, 0.0)[None]  # the last column is that of the intercept, which is not used
     return DrawnProblem(problem, start, kind.L, variance(problem.anchor(start), problem.norms(), n))

@@ -17,14 +17,15 @@ from vcsg.experiments.complexity.families import FAMILIES
 from vcsg.experiments.complexity.growth import Growth
 from vcsg.experiments.complexity.observations import Observation, median_calls
 from vcsg.study.view.figures.axes import TWO_COLUMNS, grid, plain
-from vcsg.study.view.style import DASHES, VERMILLION, Look, look_of
+from vcsg.study.view.style import DASHES, ORANGE, VERMILLION, Look, look_of
 
+OWN_LOOKS = {"vcsg-lemma": Look(VERMILLION, "dot"), "growing-svrg": Look(ORANGE)}
 MARKS = ("o", "s", "^", "v", "D", "d", "P", "X", "*")
 
 
 def look(contender: Contender) -> Look:
     """The look of a method in every figure of the experiment."""
-    return Look(VERMILLION, "dot") if contender.name == "vcsg-lemma" else look_of(contender.method)
+    return OWN_LOOKS.get(contender.name) or look_of(contender.method)
 
 
 def figures(

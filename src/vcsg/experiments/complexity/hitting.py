@@ -95,6 +95,8 @@ def hits(
                 raise KeyboardInterrupt
             if course.state.phase.kind == "anchor":
                 looker.look(ahead=course.state.phase.total)
+                if not looker.left:
+                    break
                 executor.look()
             else:
                 executor.move(looker.steps())
