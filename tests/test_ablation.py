@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vcsg.cli import app
-from vcsg.experiments.ablation.setting import Setting, comparisons, gains, ratio_text, sentences
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons, gains, ratio_text, sentences
 from vcsg.experiments.ablation.study_of_parts import Ablation
 from vcsg.experiments.ablation.variants import BASE, BY_KEY, CHAIN, CONTROL, STEP, SVRG, VARIANTS, Changed
 from vcsg.experiments.complexity.families import drawn_problem
@@ -94,8 +94,8 @@ def test_the_control_takes_the_steps_of_vcsg_with_the_weights_of_svrg() -> None:
 # --- the verdict
 
 
-def setting(costs: dict[str, dict[int, float]], budget: float = 100.0) -> Setting:
-    return Setting("convex", "a problem", "the goal", costs, budget, costs, "the goal", "draws")
+def setting(costs: dict[str, dict[int, float]], budget: float = 100.0) -> AblationSetting:
+    return AblationSetting("convex", "a problem", "the goal", costs, budget, costs, "the goal", "draws")
 
 
 def chain(*costs: float) -> dict[str, dict[int, float]]:
@@ -114,8 +114,8 @@ def test_gains_multiply_to_the_whole() -> None:
 @pytest.mark.parametrize(
     ("costs", "said"),
     [
-        ((80, 40, 20, 10), "33% of the gain, in logarithms, is only the size of the step; at the same step and batches, "
-                           "VCSG's weights help"),
+        ((80, 40, 20, 10), "33% of the gain, in logarithms, is only the size of the step; at the same step and "
+                           "batches, VCSG's weights help"),
         ((80, 5, 5, 10), "all of the gain is the size of the step, and the rest of VCSG gives some of it back; at the "
                          "same step and batches, VCSG's weights hurt"),
         ((80, 20, 10, 10), "VCSG's weights make no difference beside SVRG's"),

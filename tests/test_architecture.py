@@ -47,11 +47,11 @@ ORDER: dict[str, list[str]] = {
     ],
     "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation"],
     "experiments.complexity": [
-        "rates", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth", "growth_table",
+        "claimed_powers", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth", "growth_table",
         "growth_figures", "growth_plots", "growth_page", "experiment",
     ],
     "experiments.ablation": [
-        "variants", "convex", "network_methods", "network", "setting", "ablation_table", "ablation_figure",
+        "variants", "convex", "network_methods", "network", "ablated_costs", "ablation_table", "ablation_figure",
         "ablation_page", "study_of_parts",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],

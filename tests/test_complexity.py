@@ -28,7 +28,7 @@ from vcsg.experiments.complexity.families import DIMENSION, FAMILIES, drawn_prob
 from vcsg.experiments.complexity.growth import verdict
 from vcsg.experiments.complexity.hitting import FIRST, RATIO, hits
 from vcsg.experiments.complexity.observations import Observation, read_observations
-from vcsg.experiments.complexity.rates import RATES
+from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.experiments.conducting import conduct
 from vcsg.experiments.pieces import Asked, Row, read_record, record_path
 from vcsg.linear.solvers.family import LinearExecutor
@@ -159,15 +159,15 @@ def test_exponents_without_noise_are_exact() -> None:
 
 @pytest.mark.parametrize("cap", [np.inf, 1e5], ids=["all reached", "censored"])
 def test_intervals_cover_the_exponent_about_as_often_as_they_say(cap: float) -> None:
-    """95 % intervals from three draws cover somewhat less often than they say.
+    """95 % intervals from three draws; measured with 400 and 150 sets of data they cover 94 % and, censored, 91 %.
 
-    Were the true coverage 90 %, fewer than 81 % of 120 would come up with a probability of 1e-3.
+    Where the coverage is 91 %, fewer than 83 % of 120 come up with a probability of 4e-3.
     """
     rng = np.random.default_rng(1)
     fits = [exponents(synthetic(0.5, 0.4, rng, cap=cap), replicates=200) for _ in range(120)]
     for pairs in ([(fit.n, 0.5) for fit in fits], [(fit.eps, 0.4) for fit in fits]):
         covered = np.mean([found is not None and found.low <= true <= found.high for found, true in pairs])
-        assert 0.81 <= covered < 1
+        assert 0.83 <= covered < 1
     if cap < np.inf:
         assert np.mean([fit.reached / fit.runs for fit in fits]) < 0.9
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from vcsg.experiments.ablation.setting import Comparison, Setting, comparisons
+from vcsg.experiments.ablation.ablated_costs import Comparison, AblationSetting, comparisons
 from vcsg.experiments.ablation.variants import BASE
 from vcsg.study.view.figures.axes import TWO_COLUMNS, grid, plain
 from vcsg.study.view.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
@@ -19,7 +19,7 @@ ROW = 0.17
 """The height of a line, in inches."""
 
 
-def ratio_figure(setting: Setting) -> Figure:
+def ratio_figure(setting: AblationSetting) -> Figure:
     """The ratio of every variant's passes to VCSG's: a dot for the mean, small ones for the seeds."""
     found = [one for one in comparisons(setting) if one.variant != BASE and one.ratios]
     parts = list(dict.fromkeys(one.variant.part for one in found))
@@ -43,7 +43,7 @@ def _mark(axes: Axes, one: Comparison, row: float, colour: str) -> None:
     axes.plot(one.ratio, row, mark, color=colour, markerfacecolor=face, markersize=5, zorder=4)
 
 
-def _lay_out(axes: Axes, setting: Setting, labels: Sequence[str], parts: Sequence[str]) -> None:
+def _lay_out(axes: Axes, setting: AblationSetting, labels: Sequence[str], parts: Sequence[str]) -> None:
     axes.set_xscale("log")
     axes.axvline(1, color="0.35", linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(labels)), labels)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vcsg.experiments import sheet
 from vcsg.experiments.ablation.ablation_figure import COLOURS
-from vcsg.experiments.ablation.setting import Setting, comparisons, ratio_text, sentences
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons, ratio_text, sentences
 from vcsg.experiments.ablation.variants import BASE
 from vcsg.study.report.layout import Plot, base, plain
 from vcsg.study.report.markup import Child, Markup, tag
@@ -19,7 +19,7 @@ CAPTION = (
 )
 
 
-def ablation_body(settings: Sequence[Setting], setups: Sequence[str], command: str) -> list[Child]:
+def ablation_body(settings: Sequence[AblationSetting], setups: Sequence[str], command: str) -> list[Child]:
     """The parts of the page in order."""
     said = [sentence for setting in settings for sentence in sentences(setting)]
     parts: list[Child] = [sheet.findings(said)]
@@ -28,7 +28,7 @@ def ablation_body(settings: Sequence[Setting], setups: Sequence[str], command: s
     return [*parts, sheet.section("How it was measured", how, sheet.command(command))]
 
 
-def _setting(setting: Setting) -> Iterator[Markup]:
+def _setting(setting: AblationSetting) -> Iterator[Markup]:
     found = comparisons(setting)
     heads = ["part (VCSG's value)", "changed to", "passes", "ratio to VCSG", "reached it"]
     rows = [
@@ -45,7 +45,7 @@ def _setting(setting: Setting) -> Iterator[Markup]:
     yield sheet.figure(f"Passes to {setting.goal}, over those of VCSG", {"": _plot(setting)}, CAPTION)
 
 
-def _plot(setting: Setting) -> Plot:
+def _plot(setting: AblationSetting) -> Plot:
     found = [one for one in comparisons(setting) if one.variant != BASE and one.ratios]
     parts = list(dict.fromkeys(one.variant.part for one in found))
     data = []

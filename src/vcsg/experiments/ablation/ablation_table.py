@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vcsg.experiments.ablation.setting import Setting, comparisons, ratio_text, sentences
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons, ratio_text, sentences
 
 
-def print_setting(console: Console, setting: Setting) -> None:
+def print_setting(console: Console, setting: AblationSetting) -> None:
     """Print a line for every variant."""
     found = comparisons(setting)
     if not found:
@@ -30,7 +30,7 @@ def print_setting(console: Console, setting: Setting) -> None:
         console.print(line.rstrip(), highlight=False, markup=False)
 
 
-def print_verdicts(console: Console, settings: Iterable[Setting]) -> None:
+def print_verdicts(console: Console, settings: Iterable[AblationSetting]) -> None:
     """Print what the records say."""
     note = (
         "Passes are medians; ratios are geometric means over runs on the same problem, with the least and the largest."

@@ -16,7 +16,7 @@ from vcsg.experiments.ablation import network
 from vcsg.experiments.ablation.ablation_table import print_setting, print_verdicts
 from vcsg.experiments.ablation.convex import ConvexDesign, convex_costs, convex_pieces
 from vcsg.experiments.ablation.network import NetworkDesign
-from vcsg.experiments.ablation.setting import Setting, comparisons
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons
 from vcsg.experiments.ablation.variants import CHAIN, VARIANTS
 from vcsg.experiments.complexity.families import DIMENSION
 from vcsg.experiments.conducting import conduct
@@ -77,15 +77,15 @@ class Ablation:
     def _network(self) -> Path:
         return self._folder / "network"
 
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[AblationSetting]:
         """What the records say of each setting, the network first."""
         makers = {"network": self._network_setting, "convex": self._convex_setting}
         return [makers[name]() for name in SETTINGS if name in self._wanted]
 
-    def _network_setting(self) -> Setting:
+    def _network_setting(self) -> AblationSetting:
         own = self._design.network
         level = max(network.common_level(self._network), own.target)
-        return Setting(
+        return AblationSetting(
             "network",
             network.WORKLOAD,
             f"a training loss of {own.target:g}",
@@ -96,11 +96,11 @@ class Ablation:
             "seeds",
         )
 
-    def _convex_setting(self) -> Setting:
+    def _convex_setting(self) -> AblationSetting:
         own = self._design.convex
         costs = convex_costs(self._folder, own)
         goal = f"‖∇f‖² ≤ {own.eps:g}"
-        return Setting("convex", f"least squares, n = {own.n:,}", goal, costs, own.passes, costs, goal, "draws")
+        return AblationSetting("convex", f"least squares, n = {own.n:,}", goal, costs, own.passes, costs, goal, "draws")
 
     def show(self, console: Console, report: bool = True) -> list[Path]:
         """Print tables and verdicts; with `report`, draw the figures and write the page. Returns the files."""

@@ -7,7 +7,8 @@ slow method look as if its calls stopped growing.
 
 An interval comes from resampling the draws of every (family, n), all ε of a draw together, for they come from the same
 problem and often from the same run. Of D draws D − 1 are taken, with replacement, so that the variance is that of D and
-not of fewer (Rao and Wu 1988).
+not of fewer (Rao and Wu 1988). Few draws do not tell their own variance well, so the interval is widened as that of a
+t-test is, with the degrees of freedom of Satterthwaite.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri, stdtrit
 
 from vcsg.experiments.complexity.observations import Observation
-from vcsg.experiments.complexity.rates import Rate
+from vcsg.experiments.complexity.claimed_powers import ClaimedPowers
 
 Array = npt.NDArray[np.float64]
 REPLICATES = 400
@@ -59,8 +60,8 @@ def exponents(observations: Sequence[Observation], seed: int = 0, replicates: in
     units = [(one.family, one.n, one.draw) for one in observations]
     weights = np.concatenate([np.ones((1, len(y))), resampled(units, replicates, np.random.default_rng(seed))])
     found = censored_fit(X, y, censored, weights[_determined(X, weights)])
-    several = len({draw for _, _, draw in units}) > 1
-    slopes = [_interval(found[:, -k], several) for k in range(int(in_n) + int(in_eps), 0, -1)]
+    wider = widening(X, units)
+    slopes = [_interval(found[:, -k], wider[-k]) for k in range(int(in_n) + int(in_eps), 0, -1)]
     return Exponents(
         slopes.pop(0) if in_n else None, slopes.pop(0) if in_eps else None, len(reached), len(observations)
     )
@@ -149,14 +150,33 @@ def censored_fit(
     return found
 
 
-def _interval(values: Array, several: bool) -> Interval:
+def widening(X: Array, units: Sequence[tuple[str, int, int]]) -> Array:
+    """For every coefficient, how much wider an interval of Student's t is than one of the normal; NaN for one draw.
+
+    The degrees of freedom are (Σv)²/Σ(v²/(D − 1)) over the (family, n), v their share in the variance of the
+    coefficient where a draw and a run have noise of the same size, D their draws.
+    """
+    influence = np.linalg.pinv(X)
+    strata: dict[tuple[str, int], dict[int, Array]] = {}
+    for place, (family, n, draw) in enumerate(units):
+        own = strata.setdefault((family, n), {}).setdefault(draw, np.zeros((2, len(influence))))
+        own += [influence[:, place], influence[:, place] ** 2]
+    shares = np.array([sum(own[0] ** 2 + own[1] for own in draws.values()) for draws in strata.values()])
+    freedom = np.array([[len(draws) - 1.0] for draws in strata.values()])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        degrees = shares.sum(0) ** 2 / (shares**2 / freedom).sum(0)
+    tail = (1 + CONFIDENCE) / 2
+    return np.where(degrees > 0, stdtrit(np.maximum(degrees, 1.0), tail) / ndtri(tail), np.nan)
+
+
+def _interval(values: Array, wider: float) -> Interval:
     """The first value is the estimate, the others are replicates."""
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values[1:], [tail, 1 - tail]) if several else (np.nan, np.nan)
+    low, high = values[0] + wider * (np.quantile(values[1:], [tail, 1 - tail]) - values[0])
     return Interval(float(values[0]), float(low), float(high))
 
 
-def claimed(rate: Rate, sizes: Sequence[int], targets: Sequence[float]) -> tuple[float, float]:
+def claimed(rate: ClaimedPowers, sizes: Sequence[int], targets: Sequence[float]) -> tuple[float, float]:
     """The exponents of a claim, fitted like those that are measured to its calls at the same n and ε."""
     cells = [(n, eps) for n in sizes for eps in targets]
     X = np.array([[1.0, np.log(n), -np.log(eps)] for n, eps in cells])

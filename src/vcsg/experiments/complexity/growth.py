@@ -11,7 +11,7 @@ from vcsg.experiments.complexity.cells import STEPS, Design
 from vcsg.experiments.complexity.contenders import CONTENDERS, GRID, GRID_TEXT, Contender
 from vcsg.experiments.complexity.exponents import CONFIDENCE, Exponents, Interval, claimed, exponents
 from vcsg.experiments.complexity.observations import Observation, at_edge, by_method, median_calls
-from vcsg.experiments.complexity.rates import RATES, Rate
+from vcsg.experiments.complexity.claimed_powers import RATES, ClaimedPowers
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Growth:
     """The claimed exponents in n and 1/ε over the same n and ε; None where nothing is claimed."""
 
     @property
-    def rate(self) -> Rate | None:
+    def rate(self) -> ClaimedPowers | None:
         return RATES.get(self.contender.method)
 
     @property

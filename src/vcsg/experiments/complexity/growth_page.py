@@ -14,7 +14,7 @@ from vcsg.experiments.complexity.growth import NOTE, Growth, budget_text, interv
 from vcsg.experiments.complexity.growth_plots import calls_plot, exponent_plot
 from vcsg.experiments.complexity.hitting import RATIO
 from vcsg.experiments.complexity.observations import Observation, median_calls
-from vcsg.experiments.complexity.rates import RATES
+from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.study.report.markup import Child, Markup, tag
 from vcsg.study.report.table import Cell, number, table, words
 from vcsg.study.view.words import amount

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Rate:
+class ClaimedPowers:
     """A claimed number of IFO calls: the least, or the sum, of terms n^p·ε^(−q)."""
 
     text: str
@@ -27,12 +27,12 @@ class Rate:
 
 
 RATES = {
-    "gd": Rate("n/ε", "Table 1, l.109", ((1, 1),)),
-    "sgd": Rate("ε^−2", "Table 1, l.110", ((0, 2),)),
-    "svrg": Rate("n + n^⅔/ε", "Table 1, l.111", ((1, 0), (2 / 3, 1)), adds=True),
-    "scsg": Rate("ε^−5/3 ∧ n^⅔/ε", "Table 1, l.112", ((0, 5 / 3), (2 / 3, 1))),
-    "vcsg": Rate("ε^−3/2 ∧ n^¼/ε", "Table 1, l.113", ((0, 3 / 2), (1 / 4, 1))),
-    "spider": Rate("ε^−3/2 ∧ n^½/ε", "l.90; Fang et al. 2018", ((0, 3 / 2), (1 / 2, 1))),
-    "page": Rate("n + n^½/ε", "Li et al. 2021", ((1, 0), (1 / 2, 1)), adds=True),
+    "gd": ClaimedPowers("n/ε", "Table 1, l.109", ((1, 1),)),
+    "sgd": ClaimedPowers("ε^−2", "Table 1, l.110", ((0, 2),)),
+    "svrg": ClaimedPowers("n + n^⅔/ε", "Table 1, l.111", ((1, 0), (2 / 3, 1)), adds=True),
+    "scsg": ClaimedPowers("ε^−5/3 ∧ n^⅔/ε", "Table 1, l.112", ((0, 5 / 3), (2 / 3, 1))),
+    "vcsg": ClaimedPowers("ε^−3/2 ∧ n^¼/ε", "Table 1, l.113", ((0, 3 / 2), (1 / 4, 1))),
+    "spider": ClaimedPowers("ε^−3/2 ∧ n^½/ε", "l.90; Fang et al. 2018", ((0, 3 / 2), (1 / 2, 1))),
+    "page": ClaimedPowers("n + n^½/ε", "Li et al. 2021", ((1, 0), (1 / 2, 1)), adds=True),
 }
 """The claims by the name of the method in the catalogue. Growing SVRG has none for non-convex sums."""

@@ -16,7 +16,7 @@ NOTABLE = 1.1
 
 
 @dataclass(frozen=True)
-class Setting:
+class AblationSetting:
     """One problem on which the variants ran."""
 
     key: str
@@ -59,7 +59,7 @@ class Comparison:
         return self.reached == self.runs
 
 
-def comparisons(setting: Setting) -> list[Comparison]:
+def comparisons(setting: AblationSetting) -> list[Comparison]:
     """All variants that have runs, in the order of the table."""
     base = setting.costs.get(BASE.key, {})
     found = []
@@ -83,7 +83,7 @@ def ratio_text(one: Comparison) -> str:
     return f"{bound}{one.ratio:.2f}{spread}"
 
 
-def sentences(setting: Setting) -> list[str]:
+def sentences(setting: AblationSetting) -> list[str]:
     """The verdict, from the records."""
     return [*_chain(setting), *_changes(setting)] or [f"{setting.title}: no run is done yet."]
 
@@ -103,7 +103,7 @@ def gains(chain: Costs) -> dict[str, float]:
     return {name: math.exp(logs[a.key] - logs[b.key]) for name, (a, b) in falls.items()}
 
 
-def _chain(setting: Setting) -> Iterator[str]:
+def _chain(setting: AblationSetting) -> Iterator[str]:
     found = gains(setting.chain)
     if not found:
         return
@@ -137,7 +137,7 @@ def _factor(value: float) -> str:
     return f"grow {1 / value:.2f}-fold"
 
 
-def _changes(setting: Setting) -> Iterator[str]:
+def _changes(setting: AblationSetting) -> Iterator[str]:
     """Which single changes make VCSG better or worse, the same way with every seed."""
     others = [one for one in comparisons(setting) if one.variant not in CHAIN and one.ratios]
     better = [one for one in others if one.complete and max(one.ratios) < 1 / NOTABLE]
