@@ -134,8 +134,8 @@ def test_changes_are_called_clear_where_all_runs_agree() -> None:
         "ablate-floor-low": {0: 90.0, 1: math.inf},
     }
     found = sentences(setting(costs))[1]
-    assert "cheaper with K 1 (0.55 ×)" in found
-    assert "dearer with ρ 0.99 (1.73 ×), B_min 32 (≥ 6.71 ×)" in found
+    assert "cheaper with K: 1 (0.55 ×)" in found
+    assert "dearer with ρ: 0.99 (1.73 ×), B_min: 32 (≥ 6.71 ×)" in found
     assert "no clear change with the other 1" in found
     lines = {one.variant.key: one for one in comparisons(setting(costs))}
     assert ratio_text(lines["ablate-rho-low"]) == "1.25 (1.05 to 1.50)"
@@ -166,8 +166,8 @@ def test_the_command_runs_both_settings_and_goes_on(tmp_path: Path) -> None:
     words = ["ablate", "--size", "quick", "--jobs", "1", "--out", str(out)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "mnist-mini/lenet-300-100: from SVRG to VCSG" in done.output
-    assert "least squares, n = 1,000: from SVRG to VCSG" in done.output
+    assert "mnist-mini/lenet-300-100: to a training loss of" in done.output
+    assert "least squares, n = 1,000: to ‖∇f‖² ≤ 0.01, VCSG takes" in done.output
     assert {path.name for path in (out / "figures").iterdir()} == {
         f"{name}.{kind}" for name in ("network", "convex") for kind in ("png", "pdf")
     }

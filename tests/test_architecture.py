@@ -47,8 +47,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation"],
     "experiments.complexity": [
-        "claimed_powers", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth", "growth_table",
-        "growth_figures", "growth_plots", "growth_page", "experiment",
+        "claimed_powers", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth",
+        "growth_table", "growth_figures", "growth_plots", "growth_page", "experiment",
     ],
     "experiments.ablation": [
         "variants", "convex", "network_methods", "network", "ablated_costs", "ablation_table", "ablation_figure",

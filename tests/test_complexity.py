@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from vcsg.cli import app
 from vcsg.experiments.complexity.cells import Design, Measurement, StepSearch, tasks
+from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.experiments.complexity.contenders import CONTENDERS, GRID, constant_step
 from vcsg.experiments.complexity.experiment import make_design
 from vcsg.experiments.complexity.exponents import censored_fit, claimed, exponents
@@ -28,7 +29,6 @@ from vcsg.experiments.complexity.families import DIMENSION, FAMILIES, drawn_prob
 from vcsg.experiments.complexity.growth import verdict
 from vcsg.experiments.complexity.hitting import FIRST, RATIO, hits
 from vcsg.experiments.complexity.observations import Observation, read_observations
-from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.experiments.conducting import conduct
 from vcsg.experiments.pieces import Asked, Row, read_record, record_path
 from vcsg.linear.solvers.family import LinearExecutor
@@ -322,7 +322,7 @@ def test_the_command_ends_in_a_table_figures_and_a_page(tmp_path: Path) -> None:
     assert "the exponent in n is" in done.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Table 1, measured" in page
-    for label in ("ε^−3/2 ∧ n^¼/ε", "How it was measured", "least squares"):
+    for label in ("ε^−3/2\u00a0∧\u00a0n^¼/ε", "How it was measured", "least squares"):
         assert label in page
     assert "robust regression" not in page
     drawn = {path.name for path in (tmp_path / "out" / "figures").iterdir()}

@@ -109,14 +109,14 @@ def _chain(setting: AblationSetting) -> Iterator[str]:
         return
     total, step = found["all"], found["step"]
     parts = "; ".join(
-        f"{said} {_factor(found[name])}"
+        f"{said} takes {_factor(found[name])}"
         for name, said in (
             ("step", "SVRG at VCSG's step alone"),
-            ("batches", "VCSG's batch sizes besides"),
-            ("weights", "VCSG's weights besides"),
+            ("batches", "that with VCSG's batch sizes"),
+            ("weights", "that with VCSG's weights"),
         )
     )
-    head = f"{setting.title}: from SVRG to VCSG the passes to {setting.level} {_factor(total)}. Of that, {parts}."
+    head = f"{setting.title}: to {setting.level}, VCSG takes {_factor(total)} passes than SVRG. One by one: {parts}."
     if total < NOTABLE:
         yield f"{head} So there is no gain to explain."
         return
@@ -131,15 +131,13 @@ def _chain(setting: AblationSetting) -> Iterator[str]:
 
 
 def _factor(value: float) -> str:
-    """A gain in words."""
-    if value >= 1:
-        return f"fall {value:.2f}-fold" if value > 1.005 else "stay"
-    return f"grow {1 / value:.2f}-fold"
+    """A gain in words, such as `2.10 times fewer`."""
+    return f"{value:.2f} times fewer" if value >= 1 else f"{1 / value:.2f} times more"
 
 
 def _changes(setting: AblationSetting) -> Iterator[str]:
     """Which single changes make VCSG better or worse, the same way with every seed."""
-    others = [one for one in comparisons(setting) if one.variant not in CHAIN and one.ratios]
+    others = [one for one in comparisons(setting) if one.ratios and one.variant.part not in ("", SVRG.part)]
     better = [one for one in others if one.complete and max(one.ratios) < 1 / NOTABLE]
     worse = [one for one in others if min(one.ratios) > NOTABLE]
     if not others:
@@ -163,4 +161,4 @@ def _named(own: Sequence[Comparison]) -> str:
 
 def _short(variant: Variant) -> str:
     part = variant.part.partition(" (")[0]
-    return f"{part} {variant.label}"
+    return f"{part}: {variant.label}"

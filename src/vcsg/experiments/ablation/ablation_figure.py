@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from vcsg.experiments.ablation.ablated_costs import Comparison, AblationSetting, comparisons
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, Comparison, comparisons
 from vcsg.experiments.ablation.variants import BASE
 from vcsg.study.view.figures.axes import TWO_COLUMNS, grid, plain
 from vcsg.study.view.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION

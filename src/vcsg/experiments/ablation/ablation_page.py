@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from vcsg.experiments import sheet
-from vcsg.experiments.ablation.ablation_figure import COLOURS
 from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons, ratio_text, sentences
+from vcsg.experiments.ablation.ablation_figure import COLOURS
 from vcsg.experiments.ablation.variants import BASE
 from vcsg.study.report.layout import Plot, base, plain
 from vcsg.study.report.markup import Child, Markup, tag

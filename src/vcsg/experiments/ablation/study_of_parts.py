@@ -13,10 +13,10 @@ from rich.console import Console
 
 from vcsg.experiments import sheet
 from vcsg.experiments.ablation import network
+from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons
 from vcsg.experiments.ablation.ablation_table import print_setting, print_verdicts
 from vcsg.experiments.ablation.convex import ConvexDesign, convex_costs, convex_pieces
 from vcsg.experiments.ablation.network import NetworkDesign
-from vcsg.experiments.ablation.ablated_costs import AblationSetting, comparisons
 from vcsg.experiments.ablation.variants import CHAIN, VARIANTS
 from vcsg.experiments.complexity.families import DIMENSION
 from vcsg.experiments.conducting import conduct
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SETTINGS = ("network", "convex")
-_ALL, _CHAIN = tuple(one.key for one in VARIANTS), tuple(one.key for one in CHAIN)
+_CHAIN = tuple(one.key for one in reversed(CHAIN))
+_ALL = tuple(dict.fromkeys([*_CHAIN, *(one.key for one in VARIANTS)]))
+"""VCSG itself comes first: a part of the runs is then a comparison already."""
 
 
 @dataclass(frozen=True)

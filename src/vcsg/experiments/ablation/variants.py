@@ -162,10 +162,10 @@ VARIANTS: tuple[Variant, ...] = (
     *_options("first epoch (none)", "start", printed=("as in the paper's experiments", {"first_epoch": True})),
     *_changes(
         "scaling of the step (α = ½)", "step",
-        none=("no B in it: α = 0", _scheduled(alpha=0.0)),
+        none=("α = 0, no B in it", _scheduled(alpha=0.0)),
         more=("α = 2/3", _scheduled(alpha=2 / 3)),
-        half=("step × ½", _stepping(0.5)),
-        double=("step × 2", _stepping(2.0)),
+        half=("half the step", _stepping(0.5)),
+        double=("twice the step", _stepping(2.0)),
     ),
     BASE,
 )  # fmt: skip

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtri, stdtrit
 
-from vcsg.experiments.complexity.observations import Observation
 from vcsg.experiments.complexity.claimed_powers import ClaimedPowers
+from vcsg.experiments.complexity.observations import Observation
 
 Array = npt.NDArray[np.float64]
 REPLICATES = 400

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vcsg.experiments.complexity.cells import STEPS, Design
+from vcsg.experiments.complexity.claimed_powers import RATES, ClaimedPowers
 from vcsg.experiments.complexity.contenders import CONTENDERS, GRID, GRID_TEXT, Contender
 from vcsg.experiments.complexity.exponents import CONFIDENCE, Exponents, Interval, claimed, exponents
 from vcsg.experiments.complexity.observations import Observation, at_edge, by_method, median_calls
-from vcsg.experiments.complexity.claimed_powers import RATES, ClaimedPowers
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vcsg.experiments import sheet
 from vcsg.experiments.complexity.cells import STEPS, Design
+from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.experiments.complexity.contenders import CONTENDERS, GRID_TEXT
 from vcsg.experiments.complexity.exponents import exponents
 from vcsg.experiments.complexity.families import DIMENSION, FAMILIES
@@ -14,10 +15,9 @@ from vcsg.experiments.complexity.growth import NOTE, Growth, budget_text, interv
 from vcsg.experiments.complexity.growth_plots import calls_plot, exponent_plot
 from vcsg.experiments.complexity.hitting import RATIO
 from vcsg.experiments.complexity.observations import Observation, median_calls
-from vcsg.experiments.complexity.claimed_powers import RATES
 from vcsg.study.report.markup import Child, Markup, tag
 from vcsg.study.report.table import Cell, number, table, words
-from vcsg.study.view.words import amount
+from vcsg.study.view.words import SPACE, amount
 
 CLAIM_CAPTION = (
     "Bars are the intervals of what was measured, full marks with the steps of theory, open ones with the best "
@@ -55,10 +55,14 @@ def body(
 def exponent_table(found: Sequence[Growth]) -> Markup:
     """Claimed beside measured, a line for every method and kind of step."""
     heads = ["method", "step", "claimed calls"]
-    heads += [f"{axis}{column}" for axis in ("n", "1/ε") for column in (": claimed", ": measured", "")]
+    heads += [f"{axis}{column}" for axis in ("n", "1/ε") for column in (": claimed", ": measured", ": verdict")]
     rows = []
     for one in found:
-        cells = [words(one.contender.label), words(one.steps), words(one.rate.text if one.rate else "–")]
+        cells = [
+            words(one.contender.label),
+            words(one.steps),
+            words((one.rate.text if one.rate else "–").replace(" ", SPACE)),
+        ]
         for claim, measured in one.axes:
             value = measured.value if measured else None
             cells += [
