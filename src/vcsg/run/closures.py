@@ -215,12 +215,14 @@ class ClosureExecutor:
         return True
 
     def settle(self) -> None:
-        """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        """Never end in NaN, nor far from where the run was good: go back to the last good point instead."""
         if self.point.optimizer_deleted:
             return
         self.point.refresh()
         if self.course.state.good_epoch and not self.point.finite:
             self.course.roll_back("the last step is not finite")
+        else:
+            self.course.judge_end()
 
     def load_output(self) -> bool:
         """x ← the point that the method returns; returns whether that moved it."""

@@ -29,7 +29,7 @@ from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
 from vcsg.run.state import CourseState
 from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.run.watch import BadSamples, Diverged
+from vcsg.run.watch import LAST_STEPS, BadSamples, Diverged
 
 logger = logging.getLogger("vcsg")
 
@@ -271,9 +271,10 @@ class Course:
             )
         if fault:
             state.suspect = state.suspect or not finite
+            state.good_size = max(state.good_size, anchor.B)  # so that the point gone back to is as well known
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
-        state.anchor, state.depth = anchor, 0
+        state.anchor, state.depth, state.last_losses = anchor, 0, []
         self._remember(anchor.variance)
         self._accept_point()
         self._make_plan()
@@ -348,6 +349,7 @@ class Course:
                 state.depth = write or state.depth
             self._count_moves(good)
             state.position += good
+            state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
             if fault := self._judge_losses(losses[:good]):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
             elif state.position == phase.count:
@@ -372,6 +374,7 @@ class Course:
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
         state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, False
+        state.last_losses = []
         state.rollbacks += 1
         tried = state.L
         state.L = 2 * (state.L or 0.0)
@@ -414,7 +417,7 @@ class Course:
         moved = (output == "weighted" and state.output_weight > 0) or (output == "average" and state.averaged > 0)
         if moved:
             self._holder.restore("output")
-            state.depth, state.averaged = -1, 0
+            state.depth, state.averaged, state.last_losses = -1, 0, []
             self._begin_epoch()
         return moved
 
@@ -608,6 +611,8 @@ class Course:
         state = self.state
         if not self._judges_losses():
             return None
+        if math.isnan(state.watch.first_loss) and state.loss_count + len(losses) >= MANY_STEPS:
+            self._begin_watch(losses[: max(0, MANY_STEPS - state.loss_count)])
         state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
         state.loss_size += sum(map(abs, losses))
         if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
@@ -615,12 +620,50 @@ class Course:
         mean, size, count = state.loss_sum / state.loss_count, state.loss_size / state.loss_count, state.loss_count
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, True
         # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
-        penalty, moment = self._holder.penalty, state.watch.first_moment
-        L, sign = self._smoothness, self._holder.sign
-        least = 0.0 if math.isnan(moment) or not L else moment / L  # the fall by a step or so
-        loss = sign * (mean + sign * penalty)
-        back = state.watch.return_fault(loss) if self.method.drawn == "never" and count >= MANY_STEPS else None
-        return back or state.watch.loss_fault(loss, size + penalty, least=least)
+        loss, penalty, least = self._value(mean), self._holder.penalty, self._least_change
+        back = state.watch.return_fault(loss) if count >= MANY_STEPS else None
+        fault = back or state.watch.loss_fault(loss, size + penalty, least=least)
+        if fault or state.position < state.phase.count:
+            return fault
+        return state.watch.ending_fault(self._last_values(), least, certain=True)
+
+    def _begin_watch(self, losses: Sequence[float]) -> None:
+        """The first steps are done, of which these are the last: their mean is the first loss."""
+        state = self.state
+        count = state.loss_count + len(losses)
+        mean, size = (state.loss_sum + sum(losses)) / count, (state.loss_size + sum(map(abs, losses))) / count
+        state.watch.loss_fault(self._value(mean), size + self._holder.penalty)
+
+    def _value(self, loss: float) -> float:
+        """f at x for a loss that is reported, to be minimised; 0 where it tells nothing."""
+        sign = self._holder.sign
+        return sign * (loss + sign * self._holder.penalty)
+
+    def _last_values(self) -> list[float]:
+        """f of the last steps, with the penalty of the last point; none where the loss tells nothing."""
+        more = self._value(0.0)
+        return [self._holder.sign * loss + more for loss in self.state.last_losses] if self._holder.sign else []
+
+    @property
+    def _least_change(self) -> float:
+        """The fall of the loss by a step or so from the first anchor; 0 where it is not known."""
+        moment, L = self.state.watch.first_moment, self._smoothness
+        return 0.0 if math.isnan(moment) or not L else moment / L
+
+    def judge_end(self) -> None:
+        """The run ends here, perhaps far from its last anchor: go back where the last steps led to no good point.
+
+        A point that is no better than the start is kept, but told.
+        """
+        state = self.state
+        if not state.good_epoch:
+            return
+        values = self._last_values()
+        if fault := state.watch.ending_fault(values, self._least_change):
+            self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
+        elif state.ifo >= 2 * self.n and (worse := state.watch.gained_nothing(values)):
+            state.last_losses = []  # so that it is told once
+            logger.warning("nothing was gained so far: %s", worse)
 
     def _judges_losses(self) -> bool:
         return not (self.state.drawn and self.method.drawn == "epoch")

@@ -53,6 +53,8 @@ class CourseState:
     """The losses of the inner steps since they were last judged; only where no anchor judges."""
     loss_size: float = 0.0
     """Σ|loss| of the same steps."""
+    last_losses: list[float] = field(default_factory=list)
+    """The losses of the last steps since the last anchor or roll-back, at most `LAST_STEPS`: they judge the end."""
     judged: bool = False
     """Whether the losses since the last good point were found good."""
     watch: Watch = field(default_factory=Watch)
@@ -87,7 +89,8 @@ class CourseState:
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
         made["record"] = None if state["record"] is None else Record.from_state_dict(state["record"])
-        made["curvatures"], made["recent"] = list(state["curvatures"]), list(state["recent"])
+        for name in ("curvatures", "recent", "last_losses"):
+            made[name] = list(state.get(name, ()))
         return cls(**made)
 
 
