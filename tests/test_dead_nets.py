@@ -1,4 +1,4 @@
-"""A net that dies is seen wherever it dies: between anchors that grow, between two judgements, after the last anchor."""
+"""A net that dies is seen wherever it dies: between growing anchors, between judgements, after the last anchor."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_net_that_dies_after_the_last_anchor_is_gone_back_from(phase: str, cap
     anchor(course, 2.3)
     steps(course, cycle([1.2, 0.8], 40))
     anchor(course, 0.8)
-    steps(course, [0.8, 0.7] + cycle(DEAD, 38 if phase == "anchor" else 30))
+    steps(course, [0.8, 0.7, *cycle(DEAD, 38 if phase == "anchor" else 30)])
     assert course.state.phase.kind == phase
     assert not still.restored
     with caplog.at_level(logging.WARNING, logger="vcsg"):

@@ -172,7 +172,7 @@ def vcsg(
 
     B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})). Where the first term is the smaller: b = B^{1/4},
     η = γ/L, and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
-    b = 1, η = γ/(L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with √b.
+    b = 1, η = γ/(L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with b, up to γ/L.
     The defaults, with γ = 2/3, are chosen so that no run gets stuck;
     `paper=True` has those of the paper, with γ = 1/3.
 
