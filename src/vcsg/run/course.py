@@ -280,11 +280,11 @@ class Course:
         self._make_plan()
 
     def take_curvatures(self, found: Sequence[float], evaluated: int) -> None:
-        """The curvature of each of some mini-batches at the starting point, measured with so many gradients."""
+        """The curvature of each of some mini-batches at the anchor's point, measured with so many gradients."""
         state = self.state
         curvatures = [*state.curvatures, *found]
         last = len(curvatures) == state.phase.count
-        if not math.isfinite(sum(curvatures)) or (last and not any(curvatures)):
+        if state.L is None and (not math.isfinite(sum(curvatures)) or (last and not any(curvatures))):
             raise FloatingPointError(
                 f"L cannot be estimated: the curvature of a mini-batch at the starting point is {curvatures[-1]}. "
                 "Give L= or lr=, or check that the loss depends smoothly on the parameters"
@@ -294,9 +294,19 @@ class Course:
         state.curvatures = curvatures
         state.position += self.share.width(state.phase, state.position)
         if last:
-            # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
-            state.L = statistics.median(c for c in curvatures if c)
+            self._take_L(curvatures)
             self._begin_inner()
+
+    def _take_L(self, curvatures: Sequence[float]) -> None:
+        """L is measured, or measured again: then only a much smaller one is taken, since larger ones feed themselves."""
+        state = self.state
+        # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
+        found = statistics.median([c for c in curvatures if c] or [math.inf])
+        if state.L is None:
+            state.L, state.L_measured = found, state.ifo
+        elif found * smoothness.FAR_LARGER < state.L:
+            logger.info("L is measured again, and is %.3g in place of %.3g", found, state.L)
+            state.L, state.start_L = found, state.L
 
     def allows(self, loss: float, beside: float, sound: bool = False) -> bool:
         """Whether the next inner step may be taken, from its losses at x and at the anchor; asked before x moves.
@@ -374,7 +384,7 @@ class Course:
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
         state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, False
-        state.last_losses = []
+        state.last_losses, state.L_measured = [], None
         state.rollbacks += 1
         tried = state.L
         state.L = 2 * (state.L or 0.0)
@@ -476,11 +486,21 @@ class Course:
         plan = self.method.schedule(self._facts())
         self._check_plan(plan)
         state.plan = replace(plan, b=max(plan.b, self._least))
-        if state.L is None:
+        again = self._measures_again()
+        if state.L is None or again:
+            state.curvatures, state.L_measured = [], None
             draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()
+
+    def _measures_again(self) -> bool:
+        """Whether L is to be measured a second time: a pass or more after the first, at a point that training led to.
+
+        Not after a roll-back, which has told that L was too small.
+        """
+        measured, wanted = self.state.L_measured, getattr(self.method.schedule, "settle", False)
+        return wanted and measured is not None and self.state.drawn and self.state.ifo >= measured + self.n
 
     def _smallest_batch(self) -> int:
         """The smallest mini-batch of this epoch and the next, as they are planned from the S* of now.
@@ -675,8 +695,8 @@ class Course:
 
     @property
     def _smoothness(self) -> float | None:
-        """L, where it is one: a step rule that needs none has it only to halve its step."""
-        return self.state.L if self.method.needs_L else None
+        """L at the start, where it is one: a step rule that needs none has it only to halve its step."""
+        return max(self.state.L or 0.0, self.state.start_L) or None if self.method.needs_L else None
 
     @property
     def _plan(self) -> Plan:

@@ -36,6 +36,10 @@ class CourseState:
     phase_steps: int = 0
     """`ifo` and `steps` when the phase began."""
     L: float | None = None
+    L_measured: int | None = None
+    """`ifo` when L was measured, as long as it may be measured once more."""
+    start_L: float = 0.0
+    """The L of the starting point, where another is in use since: it tells what the loss was to fall from there."""
     first_variance: float = math.nan
     settled_variance: float = math.nan
     recent: list[float] = field(default_factory=list)
