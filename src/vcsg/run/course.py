@@ -82,6 +82,8 @@ class Course:
         self.method, self.n, self.seed, self.budget = method, n, seed, math.inf
         self.share, self.options = share or Share(), options or CourseOptions()
         self._holder = holder
+        self.certifies = False
+        """Whether the run is to promise something of ∇f, so that random f_i are refused."""
         first = method.schedule.first(n)
         L = L if method.needs_L or L is not None else 1.0  # from then on, what halves the step after a divergence
         phase = Phase("anchor", 0, 1, n, n, seed)
@@ -172,13 +174,18 @@ class Course:
         """
         state, phase = self.state, self.state.phase
         first = phase.kind == "inner" and state.position == 0 and not state.drawn
-        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks):
+        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks) or self.looks_for_noise:
             return 0
         last = min(self.next_judgement(), state.position + most)
         each = self._evaluations() if phase.kind == "inner" else 1
         wanted = phase.bounds(state.position).start + (limit - state.ifo) / each
         within = range(state.position, last - 1)
         return 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+
+    @property
+    def looks_for_noise(self) -> bool:
+        """Whether the next batch is to be evaluated twice, because random f_i are to be refused."""
+        return self.certifies and self.state.phase.kind == "anchor" and not self.state.deterministic
 
     def next_judgement(self) -> int:
         """The position in the phase where it is next judged, or ends."""
@@ -298,7 +305,7 @@ class Course:
             self._begin_inner()
 
     def _take_L(self, curvatures: Sequence[float]) -> None:
-        """L is measured, or measured again: then only a much smaller one is taken, since larger ones feed themselves."""
+        """L is measured, or once more: then only a much smaller one is taken, since larger ones feed themselves."""
         state = self.state
         # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
         found = statistics.median([c for c in curvatures if c] or [math.inf])
@@ -343,6 +350,17 @@ class Course:
             raise BadSamples(f"{fault}, {where}", self.sample_numbers())
         if self.share.ranks == 1 or self.state.phase.kind == "inner":  # else the other ranks know nothing of it
             self.state.ifo += self.samples()
+
+    def take_second_loss(self, loss: float, again: float) -> None:
+        """The batch in hand was evaluated twice at x, with other random numbers for the closure."""
+        if abs(loss - again) > 1e-4 * max(abs(loss), abs(again)):
+            raise ValueError(
+                f"the same samples have the loss {loss:.6g} and {again:.6g} at the same point: f is random, as with "
+                "dropout or random augmentation, and nothing can be certified of its gradient. Train without them, or "
+                "stop by another rule than vcsg.stationary"
+            )
+        self.state.deterministic = True
+        self.state.ifo += self.samples()
 
     def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
         """Inner steps were taken; the loss of each at x and at the anchor.

@@ -75,6 +75,8 @@ class CourseState:
     """The output weight of the last x̃_j, not yet offered to the reservoir: its anchor may still condemn it."""
     output_weight: float = 0.0
     """The total weight of all x̃_j offered so far."""
+    deterministic: bool = False
+    """Whether a batch was evaluated twice at one point, with equal losses."""
     record: Record | None = None
     """The record of the last epoch that was planned."""
 
