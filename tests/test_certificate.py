@@ -215,14 +215,14 @@ def test_a_bound_of_gradients_that_is_false_is_refused() -> None:
         certify(part, 10, 0.95, 0.5)
 
 
-@pytest.mark.parametrize("problem", ["light", "rare", "network"])
+@pytest.mark.parametrize("problem", ["light", "rare"])
 @pytest.mark.parametrize("known", [False, True])
 def test_certificates_hold_as_often_as_they_promise(problem: str, known: bool) -> None:
-    """At 9/10 confidence; were it 9/10 and no more, over 120 runs false ones are above 27 once in 1000 times."""
-    found = simulate(problem, runs=40, confidence=0.9, known=known, seed=1)
-    assert found.false <= 4
-    assert found.false == 0 or known
-    assert found.certified > 0
+    """At 9/10; 50 runs that failed as often as they may would have more than 12 false ones once in 1000 times."""
+    found = simulate(problem, runs=50, confidence=0.9, known=known, eps=0.5)
+    assert found.false <= (12 if known else 0)
+    assert found.deceived > 40 or problem == "light"
+    assert simulate(problem, runs=5, confidence=0.9, known=known, eps=2.0).certified == 5
 
 
 def test_the_certificate_is_there_where_a_run_ended() -> None:
