@@ -21,7 +21,7 @@ import argparse
 import logging
 import multiprocessing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -85,7 +85,8 @@ def measure(task: tuple[str, float, int, float]) -> Ended:
         with torch.no_grad():
             return float(workload.objective(model, workload.train))
 
-    start, options = loss(), {"objective": workload.objective, "progress": False}
+    options: dict[str, Any] = {"objective": workload.objective, "progress": False}
+    start = loss()
     try:
         vcsg.fit(model, None, workload.train, method_of(name, times), passes=passes, seed=seed, **options)
     except vcsg.Diverged:

@@ -182,7 +182,7 @@ class VarianceControlled:
     the step is then longer by the same ratio, so that an epoch goes as far as the printed one, but not beyond the γ/L
     of the first regime.
 
-    The defaults of the fields are the printed algorithm; `bounded`, `memory` and `settle` are not in the paper.
+    The defaults of the fields are the printed algorithm; `bounded`, `memory`, `settle` and `measure_again` are not.
     """
 
     eps: float | None = None
@@ -200,6 +200,8 @@ class VarianceControlled:
     """S* in the formula for B_j is the largest of that many last anchors."""
     settle: bool = False
     """Whether ε = None and σ = None take the S* of the second anchor from there on, not that of the starting point."""
+    measure_again: bool = False
+    """Whether an L that was measured is measured once more, after a pass, and replaced where it was far larger."""
 
     @property
     def regimes(self) -> tuple[str, ...]:

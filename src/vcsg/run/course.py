@@ -517,7 +517,7 @@ class Course:
 
         Not after a roll-back, which has told that L was too small.
         """
-        measured, wanted = self.state.L_measured, getattr(self.method.schedule, "settle", False)
+        measured, wanted = self.state.L_measured, getattr(self.method.schedule, "measure_again", False)
         return wanted and measured is not None and self.state.drawn and self.state.ifo >= measured + self.n
 
     def _smallest_batch(self) -> int:

@@ -3,7 +3,7 @@
 L is the largest curvature that a mini-batch sees, the median over a few of them, measured once, at the first anchor
 (`vcsg.run.power_iteration`). Their size is the smaller of the mini-batches of that epoch and the next: VCSG begins with
 b = n^{1/4} and goes on with fewer. Estimating again at every later anchor fails on nets: a smaller step lets the
-sharpness rise, so the step falls further. VCSG measures once more, after a pass, and takes what is far smaller: the
+sharpness rise, so the step falls further. VCSG can measure once more, after a pass, and take what is far smaller: the
 starting point of a deep net may have a curvature that nothing has later.
 """
 
