@@ -305,6 +305,7 @@ class FiniteSumOptimizer(Optimizer):
                     if self._state.phase is not phase or self._state.steps > taken + 1:
                         break
         finally:
+            self._course.certifies = False
             self._executor.ranks.forget()
             with torch.no_grad():
                 self._executor.settle()
