@@ -58,7 +58,7 @@ EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
-    "workloads": {"PIL", "pooch"},
+    "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "commands": {"typer"},
     "cli": {"typer"},

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import completion, options
-from vcsg.commands.ending import errors, finish
+from vcsg.commands.ending import check_folder, errors, finish
 from vcsg.commands.showing import command_line, conduct, words
 from vcsg.study.search import SHARE, TRIALS
 
@@ -63,6 +63,7 @@ def compare(
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg compare")
+        check_folder(out)
         study = comparison.make_study(
             workload,
             out,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcsg.commands import completion, options
-from vcsg.commands.ending import errors, finish
+from vcsg.commands.ending import check_folder, errors, finish
 from vcsg.commands.showing import command_line, conduct, make_report, words
 from vcsg.study.search import SHARE, TRIALS
 
@@ -55,6 +55,7 @@ def reproduce(
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg reproduce")
+        check_folder(out)
         loaded = imports.load(import_ or [])
         available, missing = paper.available(words(data_set or []), data_dir)
         for name in missing:
