@@ -46,7 +46,10 @@ ORDER: dict[str, list[str]] = {
         "report_command", "list_command", "data_command",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
-    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
+    "study.view": [
+        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "findings",
+        "figures",
+    ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [
         "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",

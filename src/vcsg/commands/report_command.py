@@ -38,6 +38,6 @@ def report(
         if wanted:
             found = [section.aiming_at(wanted) for section in found]
         outcome.print_outcome(console(), found)
-        draw(folders[0] if out is None else out.parent, found)
-        made = outcome.write_report(found, folders, out or folders[0] / "report.html")
+        drawn = draw(folders[0] if out is None else out.parent, found)
+        made = outcome.write_report(found, folders, out or folders[0] / "report.html", drawn)
         print(f"Report: {made}")

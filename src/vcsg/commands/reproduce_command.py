@@ -10,7 +10,7 @@ import typer
 
 from vcsg.commands import completion, options
 from vcsg.commands.ending import check_folder, errors, finish
-from vcsg.commands.showing import command_line, conduct, make_report, words
+from vcsg.commands.showing import command_line, conduct, draw, make_report, words
 from vcsg.study.search import SHARE, TRIALS
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def reproduce(
             if interrupted := found.interrupted:
                 break
         if available and report:
-            make_report(outcome.read_sections([out], shown), [out], out / "report.html")
+            together = outcome.read_sections([out], shown)
+            make_report(together, [out], out / "report.html", draw(out, together))
         if not available:
             raise DataError("the data of no data set were found: fetch one, or give --data-dir")
         finish(interrupted, failures, interrupt)

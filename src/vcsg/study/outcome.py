@@ -68,8 +68,8 @@ def draw_figures(place: Path, found: Iterable[Section]) -> list[Path]:
     return figures.draw(runs, place / "figures", {section.workload: section.asked for section in found})
 
 
-def write_report(found: list[Section], folders: Sequence[Path], path: Path) -> Path:
-    """Write the HTML report. (Needs plotly.)"""
+def write_report(found: list[Section], folders: Sequence[Path], path: Path, pictures: Iterable[Path] = ()) -> Path:
+    """Write the HTML report, with the pictures that `draw_figures` made. (Needs plotly.)"""
     from vcsg.study import report
 
-    return report.write(found, folders, path)
+    return report.write(found, folders, path, pictures)
