@@ -45,10 +45,10 @@ ORDER: dict[str, list[str]] = {
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
         "report_command", "list_command", "data_command",
     ],
-    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
-        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "findings",
-        "figures",
+        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
+        "findings", "figures",
     ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [

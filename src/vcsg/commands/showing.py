@@ -31,6 +31,21 @@ def conduct(study: Study, report: bool, interrupt: Interrupt) -> tuple[Outcome, 
     return done, found
 
 
+def show_plan(study: Study, interrupt: Interrupt) -> float:
+    """Print what is left to do of a study, and about how long that will take; returns the seconds."""
+    from vcsg.study import compare
+    from vcsg.study.outcome import print_table
+    from vcsg.study.view.plan_table import plan_sentence, plan_table, plan_title
+    from vcsg.study.view.tables import console
+
+    lines, shown = compare.look_ahead(study, interrupt), console()
+    shown.print(plan_title(study), highlight=False, markup=False, style="bold")
+    if lines:
+        print_table(shown, plan_table(lines))
+    shown.print(plan_sentence(study, lines), highlight=False, markup=False)
+    return sum(line.total for line in lines) / study.jobs
+
+
 def show(found: list[Section], folder: Path) -> bool:
     """Print the tables and findings of a folder, where a run came to its first evaluation."""
     from vcsg.study import outcome

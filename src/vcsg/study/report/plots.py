@@ -238,7 +238,7 @@ def _layout(metric: str, targets: list[Target], drawn: list[Curve], axes: dict[s
     logarithmic = layout["yaxis"].get("type") == "log"
     shown = [value for value in lines if value > 0 or not logarithmic]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": GREY, "width": 1.5}}
-    above = {"xref": "paper", "x": 1, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
+    above = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
     layout["shapes"] = [across | {"y0": value, "y1": value} for value in shown]
     unit = f"{SPACE}%" if metric in SCALES else ""
     layout["annotations"] = [

@@ -132,11 +132,10 @@ def mark_targets(axes: Axes, targets: Sequence[Target], beside: bool = True) -> 
         shown = target_value(target) if target.metric in SCALES else plain(target.value)
         axes.annotate(
             shown if beside else f"target: {shown}",
-            (1, value),
+            (1 if beside else 0, value),
             xycoords=("axes fraction", "data"),
-            xytext=(2, 0) if beside else (-2, 2),
+            xytext=(2, 0) if beside else (3, 2),
             textcoords="offset points",
-            ha="left" if beside else "right",
             va="center" if beside else "bottom",
             fontsize=6.5,
             color="0.25",
