@@ -98,12 +98,22 @@ def browser() -> Iterator[Chromium]:
         yield found
 
 
+def _settled(browser: Chromium, path: Path, width: int) -> Chromium:
+    """The page in a window of this width; it is loaded anew only after another test had it in another one."""
+    if browser.shown != (path, width, False):
+        browser.open(path, width=width)
+        browser.until("document.documentElement.classList.contains('settled')")
+    return browser
+
+
 @pytest.fixture
 def desktop(browser: Chromium, path: Path) -> Chromium:
-    """The page in a wide window; it is loaded anew only after another test had it in another one."""
-    if browser.shown != (path, 1280, False):
-        browser.open(path)
-    return browser
+    return _settled(browser, path, 1280)
+
+
+@pytest.fixture
+def phone(browser: Chromium, path: Path) -> Chromium:
+    return _settled(browser, path, 390)
 
 
 class TestPage:
@@ -386,15 +396,6 @@ class TestBrowser:
         assert len(places) == 4
         assert min(b - a for a, b in itertools.pairwise(sorted(places))) > 14
 
-    def test_a_phone_has_a_legend_instead(self, browser: Chromium, path: Path) -> None:
-        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
-        browser.open(path, width=390, height=844)
-        browser.until(f"{plot}.layout.showlegend === true")
-        assert browser.evaluate(f"{plot}.layout.annotations.filter(a => a.visible !== false).length") == 1
-        shown = f"{plot}.data.filter(t => t.legendgroup === 'VCSG')"
-        browser.click(f"{plot}.querySelector('.legendtoggle')")
-        browser.until(f"{shown}.every(t => t.visible === 'legendonly')")
-
     def test_a_switch_changes_the_axis_and_keeps_what_is_hidden(self, desktop: Chromium) -> None:
         figure = "document.querySelector('#workload-2 figure')"
         plot = f"{figure}.querySelector('.plotly-graph-div')"
@@ -450,15 +451,12 @@ class TestBrowser:
         names = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
         assert any("<script>alert(1)</script>" in name for name in desktop.evaluate(names))
 
-    def test_plots_fit_on_paper_and_come_back(self, browser: Chromium, path: Path) -> None:
-        browser.open(path, dark=True)
+    def test_plots_fit_on_paper_and_come_back(self, desktop: Chromium) -> None:
         plot = "document.querySelector('#workload-2 .plotly-graph-div')"
-        browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        browser.until(f"{plot}._fullLayout.width === 660")
-        assert browser.evaluate(f"{plot}.layout.font.color") == "#1b1f24"
-        browser.evaluate("window.dispatchEvent(new Event('afterprint'))")
-        browser.until(f"{plot}._fullLayout.width !== 660")
-        assert browser.evaluate(f"{plot}.layout.font.color") == "#e4e8ec"
+        desktop.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        desktop.until(f"{plot}._fullLayout.width === 660")
+        desktop.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        desktop.until(f"{plot}._fullLayout.width !== 660")
 
     def test_without_javascript_there_are_pictures_and_no_holes(self, browser: Chromium, path: Path) -> None:
         browser.call("Emulation.setScriptExecutionDisabled", value=True)
@@ -474,25 +472,31 @@ class TestBrowser:
             browser.call("Emulation.setScriptExecutionDisabled", value=False)
             browser.shown = None
 
-    def test_fits_a_phone(self, browser: Chromium, path: Path) -> None:
-        browser.open(path, width=390, height=844)
-        assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-        browser.until("[...document.querySelectorAll('.plotly-graph-div svg')].every(s => s.clientWidth <= 390)")
-        assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        assert browser.evaluate("document.querySelector('.scroll').scrollWidth > 390")
+    def test_a_phone_has_a_legend_instead(self, phone: Chromium) -> None:
+        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
+        phone.until(f"{plot}.layout.showlegend === true")
+        assert phone.evaluate(f"{plot}.layout.annotations.filter(a => a.visible !== false).length") == 1
+        shown = f"{plot}.data.filter(t => t.legendgroup === 'VCSG')"
+        phone.click(f"{plot}.querySelector('.legendtoggle')")
+        phone.until(f"{shown}.every(t => t.visible === 'legendonly')")
 
-    def test_a_table_that_is_cut_off_says_so_and_shows_the_error(self, browser: Chromium, path: Path) -> None:
-        browser.open(path, width=390, height=844)
+    def test_fits_a_phone(self, phone: Chromium) -> None:
+        assert phone.evaluate("document.documentElement.scrollWidth") == 390
+        phone.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        phone.until("[...document.querySelectorAll('.plotly-graph-div svg')].every(s => s.clientWidth <= 390)")
+        assert phone.evaluate("document.documentElement.scrollWidth") == 390
+        assert phone.evaluate("document.querySelector('.scroll').scrollWidth > 390")
+
+    def test_a_table_that_is_cut_off_says_so_and_shows_the_error(self, phone: Chromium) -> None:
         box = "document.querySelector('#workload-2 .scroll')"
-        browser.until(f"{box}.classList.contains('more')")
-        hint = browser.evaluate(f"getComputedStyle({box}.querySelector('caption span'), '::after').content")
+        phone.until(f"{box}.classList.contains('more')")
+        hint = phone.evaluate(f"getComputedStyle({box}.querySelector('caption span'), '::after').content")
         assert "scroll sideways" in hint
-        heads = browser.evaluate(f"[...{box}.querySelectorAll('th[scope=col]')].slice(0, 3).map(h => h.textContent)")
+        heads = phone.evaluate(f"[...{box}.querySelectorAll('th[scope=col]')].slice(0, 3).map(h => h.textContent)")
         assert heads == ["method", "protocol", "final test error"]
-        right = browser.evaluate(f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right")
+        right = phone.evaluate(f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right")
         assert right <= 390
-        browser.evaluate(f"{box}.scrollLeft = 10000")
-        browser.until(f"!{box}.classList.contains('more')")
-        left = browser.evaluate(f"{box}.querySelector('tbody th').getBoundingClientRect().left")
+        phone.evaluate(f"{box}.scrollLeft = 10000")
+        phone.until(f"!{box}.classList.contains('more')")
+        left = phone.evaluate(f"{box}.querySelector('tbody th').getBoundingClientRect().left")
         assert left < 40  # the names stay

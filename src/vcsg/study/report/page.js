@@ -32,8 +32,9 @@ const stretched = (plot, axis) =>
 function fit(plot) {
   const count = labelsOf(plot, "seconds").length;
   const wide = isWide(plot);
-  if (plot.wide === wide || !plot.layout.meta) return Promise.resolve();
+  const before = plot.wide === undefined ? true : plot.wide; // plots are made for a wide page
   plot.wide = wide;
+  if (wide === before || !plot.layout.meta) return Promise.resolve();
   if (plot.layout.meta.bars) return show(plot, plot.unit || "seconds");
   if (!count) return Promise.resolve();
   const room = { "margin.r": wide ? plot.layout.meta.room : 16, "margin.b": wide ? 44 : 60 };
@@ -105,8 +106,8 @@ if (window.matchMedia("(pointer: coarse)").matches) {
 }
 
 /* The first of two plots side by side was drawn when it had the whole width. */
-const refitAll = () => visiblePlots().forEach(refit);
-refitAll();
+const refitAll = () => Promise.all(visiblePlots().map(refit));
+refitAll().then(() => document.documentElement.classList.add("settled"));
 window.addEventListener("resize", refitAll);
 
 /* What was folded away had no width to be drawn in. */
