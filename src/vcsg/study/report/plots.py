@@ -143,7 +143,7 @@ def name_curves(plot: Plot, runs: list[RunRecord], protocol: str, metric: str, l
     room = 34 + 7.4 * max(len(curve.label + _status(curve)) for curve in drawn)
     layout["annotations"] = [*names, *layout["annotations"]]
     layout["meta"] |= {"labels": places, "texts": texts, "room": min(round(room), 230)}
-    layout["margin"] = layout["margin"] | {"r": layout["meta"]["room"]}
+    layout["margin"] = layout["margin"] | {"r": layout["meta"]["room"], "b": 44}  # no legend stands below the axis
     layout["showlegend"] = False
 
 

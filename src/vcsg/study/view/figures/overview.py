@@ -139,6 +139,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target], beside: bool = True) -> 
             va="center" if beside else "bottom",
             fontsize=6.5,
             color="0.25",
+            bbox=None if beside else {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
         )
 
 
