@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 import vcsg
+from vcsg.method.step_rules import Plain
 from vcsg.study.compare import parse_seeds
 from vcsg.workloads import load
 
@@ -65,9 +66,9 @@ class Heard(logging.Handler):
 def method_of(name: str, times: float) -> vcsg.Method:
     """The method with steps so many times as long."""
     method = vcsg.make(name, **({"b": BATCHES[name]} if name in BATCHES else {}))
-    if method.needs_L:
+    if isinstance(method.step, Plain):
         return replace(method, gamma=times * method.gamma)
-    return replace(method, step=replace(method.step, rate=times * method.step.rate))  # type: ignore[type-var, attr-defined]
+    return replace(method, step=replace(method.step, rate=times * method.step.rate))
 
 
 def measure(task: tuple[str, float, int, float]) -> Ended:
