@@ -16,8 +16,8 @@ ORDER: dict[str, list[str]] = {
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
-        "closures",
+        "sampling", "randomness", "feeding", "certificate", "record", "watch", "state", "holder", "course", "point",
+        "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
@@ -54,8 +54,11 @@ ORDER: dict[str, list[str]] = {
         "variants", "convex", "network_methods", "network", "ablated_costs", "ablation_table", "ablation_figure",
         "ablation_page", "study_of_parts",
     ],
-    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
-    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
+    "study.view": [
+        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
+        "findings", "figures",
+    ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [
         "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",
@@ -67,7 +70,7 @@ EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
-    "workloads": {"PIL", "pooch"},
+    "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "experiments": {"matplotlib", "plotly", "rich", "scipy"},
     "commands": {"typer"},

@@ -66,11 +66,25 @@ SearchB = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option(help="How many runs to make at a time, each in a process of its own.")]
+SearchJobs = Annotated[
+    int | None,
+    typer.Option(
+        "--search-jobs",
+        help="How many searches to make at a time, before the runs; the default is as many as runs.",
+        show_default=False,
+    ),
+]
 CheckpointSeconds = Annotated[
     float, typer.Option("--checkpoint-seconds", help="Seconds between two checkpoints of a run.")
 ]
 MakeReport = Annotated[
     bool, typer.Option("--report/--no-report", help="Whether to draw figures and write an HTML report.")
+]
+PlanOnly = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Show what would be run and about how long it takes, by a short measurement; run nothing."
+    ),
 ]
 CHECKPOINT_SECONDS = 60.0
 """That of `vcsg.training.saving`, whose import takes as long as torch's; a test holds them together."""

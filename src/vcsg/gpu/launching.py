@@ -90,6 +90,8 @@ class Stacks:
         self.stacked = [
             torch.zeros(len(places), *size, dtype=self.dtype, device=device) for size, places in self._groups.items()
         ]
+        beside = self.stacked[1:] if device.type == "cuda" else []
+        self._streams = [torch.cuda.Stream(device) for _ in beside]  # type: ignore[no-untyped-call]
         self.squares = torch.zeros(tables.blocks, dtype=tables.dtype, device=device)
         owners = tables.owner.tolist()
         rows = torch.zeros(5, len(params), dtype=torch.int32)
@@ -113,9 +115,20 @@ class Stacks:
         return tl.bfloat16 if self.dtype == torch.bfloat16 else tl.float64
 
     def iterated(self) -> list[Tensor]:
-        """The polar factors of all that is in the stacks."""
+        """The polar factors of all that is in the stacks, which are iterated side by side."""
         iterations = self._rule.iterations if isinstance(self._rule, Orthogonal) else 0
-        return [iterate(stack, iterations) for stack in self.stacked]
+        if not self._streams:
+            return [iterate(stack, iterations) for stack in self.stacked]
+        current = torch.cuda.current_stream(self.places.device)
+        found = []
+        for stack, stream in zip(self.stacked[1:], self._streams, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                found.append(iterate(stack, iterations))
+        found.insert(0, iterate(self.stacked[0], iterations))
+        for stream in self._streams:
+            current.wait_stream(stream)
+        return found
 
     def parts(self, stacks: list[Tensor]) -> list[Tensor | None]:
         """The part of the stacks that belongs to each parameter; None where it is no matrix."""
