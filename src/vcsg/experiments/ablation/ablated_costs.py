@@ -107,32 +107,24 @@ def _chain(setting: AblationSetting) -> Iterator[str]:
     found = gains(setting.chain)
     if not found:
         return
-    total, step = found["all"], found["step"]
-    parts = "; ".join(
-        f"{said} takes {_factor(found[name])}"
-        for name, said in (
-            ("step", "SVRG at VCSG's step alone"),
-            ("batches", "that with VCSG's batch sizes"),
-            ("weights", "that with VCSG's weights"),
-        )
+    total, step, weights = found["all"], found["step"], found["weights"]
+    head = (
+        f"{setting.title}: to {setting.level}, SVRG takes {total:.2f} times the passes of VCSG. On the way from one to "
+        f"the other VCSG's step divides them by {step:.2f}, its batch sizes by {found['batches']:.2f}, its weights by "
+        f"{weights:.2f}."
     )
-    head = f"{setting.title}: to {setting.level}, VCSG takes {_factor(total)} passes than SVRG. One by one: {parts}."
     if total < NOTABLE:
         yield f"{head} So there is no gain to explain."
         return
     share = math.log(step) / math.log(total)
-    if share >= 1:
+    if step > NOTABLE * total:
         tail = "all of the gain is the size of the step, and the rest of VCSG gives some of it back"
+    elif step * NOTABLE > total:
+        tail = "the gain is only the size of the step"
     else:
         tail = f"{share:.0%} of the gain, in logarithms, is only the size of the step"
-    weights = found["weights"]
     verdict = "help" if weights > NOTABLE else "hurt" if weights < 1 / NOTABLE else "make no difference"
     yield f"{head} So {tail}; at the same step and batches, VCSG's weights {verdict} beside SVRG's."
-
-
-def _factor(value: float) -> str:
-    """A gain in words, such as `2.10 times fewer`."""
-    return f"{value:.2f} times fewer" if value >= 1 else f"{1 / value:.2f} times more"
 
 
 def _changes(setting: AblationSetting) -> Iterator[str]:
