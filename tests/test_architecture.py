@@ -10,10 +10,15 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
+        "version", "files", "names", "method", "theory", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
         "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
+    "theory": [
+        "one_epoch", "anchor_noise", "exact_moments", "optimal_lambda", "rates", "resting_anchor", "moving_anchor",
+        "planned_epochs", "guarantees", "statements", "lemma_checks", "bound_checks", "rate_checks", "plan_tables",
+        "plan_figure", "planner",
+    ],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
         "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
@@ -55,6 +60,7 @@ ORDER: dict[str, list[str]] = {
 """Of the library and of every folder in it, the modules and folders, innermost first."""
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
+    "theory": {"matplotlib", "rich"},
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
@@ -63,7 +69,8 @@ EXTRAS = {
     "commands": {"typer"},
     "cli": {"typer"},
 }
-"""What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""
+"""What else a room needs. `theory`, `gpu`, `training`, `workloads`, figures and report import theirs where they are
+used."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 
 
