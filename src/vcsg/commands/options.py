@@ -66,6 +66,14 @@ SearchB = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option(help="How many runs to make at a time, each in a process of its own.")]
+SearchJobs = Annotated[
+    int | None,
+    typer.Option(
+        "--search-jobs",
+        help="How many searches to make at a time, before the runs; the default is as many as runs.",
+        show_default=False,
+    ),
+]
 CheckpointSeconds = Annotated[
     float, typer.Option("--checkpoint-seconds", help="Seconds between two checkpoints of a run.")
 ]
