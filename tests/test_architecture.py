@@ -10,14 +10,14 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "theory", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "method", "theory", "run", "gpu", "optimizer", "presets", "training", "linear",
+        "workloads", "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "theory": [
-        "one_epoch", "anchor_noise", "exact_moments", "optimal_lambda", "rates", "resting_anchor", "moving_anchor",
-        "planned_epochs", "guarantees", "statements", "lemma_checks", "bound_checks", "rate_checks", "plan_tables",
-        "plan_figure", "planner",
+        "setting", "one_epoch", "anchor_noise", "exact_moments", "optimal_lambda", "rates", "resting_anchor",
+        "moving_anchor", "planned_epochs", "guarantees", "statements", "lemma_checks", "bound_checks", "rate_checks",
+        "method_plan", "plan_tables", "plan_figure", "planner",
     ],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
@@ -44,11 +44,11 @@ ORDER: dict[str, list[str]] = {
     ],
     "study": [
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
-        "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
+        "search", "plan", "running", "measuring", "compare", "reproduce", "view", "report", "outcome",
     ],
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
-        "report_command", "list_command", "data_command",
+        "report_command", "list_command", "data_command", "plan_command",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],

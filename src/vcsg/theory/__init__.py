@@ -21,9 +21,12 @@ from vcsg.theory.anchor_noise import (
     solved_batch,
 )
 from vcsg.theory.guarantees import Guarantee, guarantee
+from vcsg.theory.method_plan import MethodPlan
 from vcsg.theory.one_epoch import (
-    big_theta,
+    FIRST,
+    SECOND,
     biased_bound,
+    big_theta,
     kept,
     theorem_first,
     theorem_second,
@@ -31,14 +34,17 @@ from vcsg.theory.one_epoch import (
     weighted_bound,
 )
 from vcsg.theory.optimal_lambda import OptimalLambda, first_regime, second_regime
-from vcsg.theory.planner import MethodPlan, RunPlan, plan
-from vcsg.theory.rates import TABLE_1, Rate, Setting, claimed_rate, lower_bound, vcsg_batch
+from vcsg.theory.planner import RunPlan, plan
+from vcsg.theory.rates import TABLE_1, Rate, claimed_rate, lower_bound, vcsg_batch
+from vcsg.theory.setting import Setting
 from vcsg.theory.statements import Evidence, Statement, checked
 
 claims = checked()
 """The statements of the paper, by name: what is printed, where, its verdict and its check."""
 
 __all__ = [
+    "FIRST",
+    "SECOND",
     "TABLE_1",
     "Evidence",
     "Guarantee",

@@ -19,11 +19,17 @@ from vcsg.theory.one_epoch import (
     weighted_bound,
 )
 from vcsg.theory.optimal_lambda import first_regime, second_regime
+from vcsg.theory.setting import Setting
 from vcsg.theory.statements import Evidence, claim, of_bound, of_equality
 
 GAMMA = 1 / 3
 SAFE_GAMMA = 13 / 50
 """The largest γ for which l.190 promises a positive θ."""
+
+
+def _setting(n: int, variance: float = 1.0) -> Setting:
+    """f_i(x) = (x−a_i)²/2 from x = 1: L = 1 and Δ = ½. No target is asked for."""
+    return Setting(n, 1.0, 1.0, variance, 0.5)
 
 
 @claim(
@@ -54,8 +60,8 @@ def _what_is_kept() -> Evidence:
 )
 def _theta_positive() -> Evidence:
     """θ at B = 3, γ = 13/50, α = 0, β = ¼ and λ = 0.01; and at B = 1, γ = 1/3 and the paper's λ."""
-    found = theta(0.01, SAFE_GAMMA, 3, *FIRST)
-    figures = {"theta": found, "theta_at_1": theta(LAMBDA_FIRST, GAMMA, 1, *FIRST)}
+    found = theta(0.01, SAFE_GAMMA, 3, FIRST)
+    figures = {"theta": found, "theta_at_1": theta(LAMBDA_FIRST, GAMMA, 1, FIRST)}
     return of_bound(-found, 0.0, figures)
 
 
@@ -70,7 +76,7 @@ def _bound_weighted() -> Evidence:
     """f_i = (x−a_i)²/2, n = B = 16, b = 2, γ = 13/50, S* = 1, from x = 1, after T = 10,000 epochs; exact."""
     n, b, T = 16, 2, 10_000
     floor = weighted_floor(LAMBDA_FIRST, SAFE_GAMMA, 1.0, n, b)
-    bound = weighted_bound(LAMBDA_FIRST, SAFE_GAMMA, 1.0, 0.5, 1.0, n, n, T, *FIRST)
+    bound = weighted_bound(_setting(n), LAMBDA_FIRST, SAFE_GAMMA, n, T)
     return of_bound(floor, bound, {"floor": floor, "bound": bound, "ratio": floor / bound})
 
 
@@ -86,7 +92,7 @@ def _bound_biased() -> Evidence:
     found, figures = 0.0, {}
     for B in (100, 10_000, 1_000_000):
         mean = biased_mean(LAMBDA_SECOND, GAMMA / math.sqrt(B), 1.0, B, 100)
-        bound = biased_bound(LAMBDA_SECOND, GAMMA, 1.0, 0.5, 0.0, B, B, 100, *SECOND)
+        bound = biased_bound(_setting(B, variance=0.0), LAMBDA_SECOND, GAMMA, B, 100)
         figures[f"ratio_{B}"] = mean / bound
         found = max(found, mean / bound)
     return of_bound(found, 1.0, figures)
@@ -130,8 +136,8 @@ def _lambda_second() -> Evidence:
 )
 def _constants() -> Evidence:
     """The coefficients of the two terms in each regime at B = 1, γ = 1/3 and without the 1.16; and as printed."""
-    first, rounded = theta(LAMBDA_FIRST, GAMMA, 1, *FIRST, lost=0), theta(0.32, GAMMA, 1, *FIRST, lost=0)
-    second = theta(LAMBDA_SECOND, GAMMA, 1, *SECOND, lost=0)
+    first, rounded = theta(LAMBDA_FIRST, GAMMA, 1, FIRST, lost=0), theta(0.32, GAMMA, 1, FIRST, lost=0)
+    second = theta(LAMBDA_SECOND, GAMMA, 1, SECOND, lost=0)
     figures = {
         "gap_first": 2 / first,
         "gap_first_rounded": 2 / rounded,
@@ -150,10 +156,10 @@ def _constants() -> Evidence:
     "Alg 2's own noise at b = B^{1/4} is far above 0.17·S*/B, and stays however long the run.",
 )
 def _theorem_first() -> Evidence:
-    """f_i = (x−a_i)²/2, n = 10⁶, B = 10⁴, b = 10, γ = 1/3, S* = 1, T = 10⁶ epochs, λ = λ*; exact, anchors taken full."""
+    """f_i = (x−a_i)²/2, n = 10⁶, B = 10⁴, b = 10, γ = 1/3, S* = 1, T = 10⁶ epochs, λ = λ*; exact, for full anchors."""
     n, B, b, T = 10**6, 10**4, 10, 10**6
     floor = weighted_floor(LAMBDA_FIRST, GAMMA, 1.0, n, b)
-    bound = theorem_first(GAMMA, 1.0, 0.5, 1.0, n, B, T)
+    bound = theorem_first(_setting(n), GAMMA, B, T)
     return of_bound(floor, bound, {"floor": floor, "bound": bound, "ratio": floor / bound})
 
 
@@ -168,7 +174,7 @@ def _theorem_second() -> Evidence:
     """n = 10⁶ copies of x²/2 but for a spread of S* = 10⁻⁹, σ = 0 (so B = n), from x = 1: the mean over 100 epochs."""
     B, variance = 10**6, 1e-9
     mean = biased_mean(LAMBDA_SECOND, GAMMA / math.sqrt(B), 1.0, B, 100)
-    bound = theorem_second(GAMMA, 1.0, 0.5, variance, B, 100)
+    bound = theorem_second(_setting(B, variance), GAMMA, B, 100)
     return of_bound(mean, bound, {"mean": mean, "bound": bound, "ratio": mean / bound})
 
 

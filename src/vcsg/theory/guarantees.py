@@ -1,7 +1,7 @@
 """The expected cost of reaching ε, as far as it is proved, for every method at the sizes and steps that it has here.
 
-A proof is one of `vcsg.theory.resting_anchor` and `vcsg.theory.moving_anchor`; where neither goes through, the reason is
-given. What the paper claims, and others have proved up to constants, is in `vcsg.theory.rates`.
+A proof is one of `vcsg.theory.resting_anchor` and `vcsg.theory.moving_anchor`; where neither goes through, the reason
+is given. What the paper claims, and others have proved up to constants, is in `vcsg.theory.rates`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vcsg.method.step_rules import Plain
 from vcsg.method.weights import Constant, Weights
 from vcsg.theory import moving_anchor, resting_anchor
 from vcsg.theory.planned_epochs import LIMIT, PlannedEpoch, epochs, settled
-from vcsg.theory.rates import Setting
 from vcsg.theory.resting_anchor import EpochSizes
+from vcsg.theory.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def _mean_length() -> Evidence:
 
 def _centred(rng: np.random.Generator, count: int, d: int) -> Array:
     drawn = rng.standard_normal((count, d))
-    return drawn - drawn.mean(0)
+    return np.asarray(drawn - drawn.mean(0))
 
 
 def _quadratics(seed: int) -> tuple[Array, Array, Array, Array]:

@@ -1,6 +1,6 @@
 """What one epoch is proved to achieve where the anchor moves with the steps: SPIDER, PAGE, STORM, momentum, SNVRG.
 
-Here v itself estimates ∇f(x), with the error ε = v − ∇f(x). For every L-smooth f_i, convex or not, a step x′ = x − ηv has
+Here v itself estimates ∇f(x), with the error ε = v − ∇f(x). For all L-smooth f_i, convex or not, a step x′ = x − ηv has
 
     f(x′) ≤ f(x) − (η/2)‖∇f(x)‖² − (η/2)(1 − Lη)‖v‖² + (η/2)‖ε‖²,
 
@@ -23,6 +23,7 @@ between two renewals of level r − 1.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,6 +78,6 @@ def nested_gain(plan: Plan, eta: float, n: int, L: float, eps: float) -> float:
     spread = 0.0
     for level, size in sizes.items():
         renewals = [0, *(t for t, other in enumerate(plan.levels, 1) if other < level), steps]
-        longest = max(after - before for before, after in zip(renewals, renewals[1:], strict=False))
+        longest = max(after - before for before, after in pairwise(renewals))
         spread += mean_variance(1.0, n, size) * longest**2
     return steps * eps * eta / 2 if scaled**2 * spread <= 1 - scaled else -math.inf

@@ -27,7 +27,7 @@ def first_regime(gamma: float, B: float, lost: float = LOST) -> OptimalLambda:
     Where θ is positive at λ = 0 (c < 2; for γ = 1/3 from B = 27 on) the minimum is approached as λ → 0. Otherwise the
     derivative vanishes where 2cλ² − (6c−6)λ + 4c − 8 = 0, and the smaller root is the minimiser.
     """
-    c = curvature_weight(gamma, B, *FIRST, lost)
+    c = curvature_weight(gamma, B, FIRST, lost)
     if c <= 2:
         return OptimalLambda(0.0, 0.0)
     middle = 6 * c - 6
@@ -41,5 +41,5 @@ def second_regime(gamma: float, B: float, L: float = 0.0, lost: float = LOST) ->
     Θ = 2u − cu² is largest at u = 1/c, where it is 1/c; for c ≤ 1 it grows up to u = 1, that is λ → 0. The term 4L/B
     of l.212 counts where L is given.
     """
-    c = curvature_weight(gamma, B, *SECOND, lost) - 4 * L / B
+    c = curvature_weight(gamma, B, SECOND, lost) - 4 * L / B
     return OptimalLambda(1 - 1 / c, 2 * c) if c > 1 else OptimalLambda(0.0, 2 / (2 - c))

@@ -5,55 +5,53 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from vcsg.theory.method_plan import MethodPlan
 from vcsg.theory.planned_epochs import PlannedEpoch, evaluations
-
-if TYPE_CHECKING:
-    from vcsg.theory.planner import MethodPlan, RunPlan
+from vcsg.theory.setting import Setting
 
 WIDE = 100
 """The columns of a terminal from which on ranges stand in one line, and gradients beside passes."""
 NOTES = (
     "B: samples of an anchor; b: samples of a mini-batch; η: step size; N: expected inner steps. A run measures S* at "
     "every anchor and follows it; here S* stays what was given.",
-    "Proved: a random point of the run has E‖∇f‖² ≤ ε after that many gradients, on every problem with these n, L, S* and "
-    "gap, convex or not, at the sizes and steps above. It is the worst case: most problems need far less.",
-    "Claimed: the paper's Table 1 with L, S* and the gap put back and every constant left out; it is no bound. The rate of "
-    "vcsg is false as printed (docs/theory.md).",
+    "Proved: a random point of the run has E‖∇f‖² ≤ ε after that many gradients, on every problem with these n, L, S* "
+    "and gap, convex or not, at the sizes and steps above. It is the worst case: most problems need far less.",
+    "Claimed: the paper's Table 1 with L, S* and the gap put back and every constant left out; it is no bound. The "
+    "rate of vcsg is false as printed (docs/theory.md).",
 )
 
 
-def as_text(plan: RunPlan, width: int) -> str:
+def as_text(setting: Setting, methods: Sequence[MethodPlan], width: int) -> str:
     """The tables and notes as plain text."""
-    console = Console(file=io.StringIO(), width=width, no_color=True)
-    show(plan, console)
-    return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+    text = io.StringIO()
+    show(setting, methods, Console(file=text, width=width, no_color=True))
+    return text.getvalue().rstrip()
 
 
-def show(plan: RunPlan, console: Console) -> None:
+def show(setting: Setting, methods: Sequence[MethodPlan], console: Console) -> None:
     """Print the tables and notes."""
-    for table in (sizes_table(plan, console.width), cost_table(plan, console.width)):
+    for table in (sizes_table(setting, methods, console.width), cost_table(setting, methods, console.width)):
         console.print(table)
+        console.print()
     for note in NOTES:
-        console.print(note, soft_wrap=False)
+        console.print(note, highlight=False)
 
 
-def title(plan: RunPlan) -> str:
+def title(s: Setting) -> str:
     """The problem in one line."""
-    s = plan.setting
     return f"n = {s.n:,}, ε = {s.eps:g}, L = {s.L:.4g}, S* = {s.variance:.4g}, gap = {s.gap:.4g}"
 
 
-def sizes_table(plan: RunPlan, width: int) -> Table:
+def sizes_table(setting: Setting, methods: Sequence[MethodPlan], width: int) -> Table:
     """B, b, η and N of every method, one row for each regime, and its memory."""
-    table = _table(title(plan), ("method", "epochs", "regime"), ("B", "b", "η", "N", "memory¹"))
+    table = _table(title(setting), ("method", "epochs", "regime"), ("B", "b", "η", "N", "memory¹"))
     arrow = " → " if width >= WIDE else " →\n"
-    for own in plan.methods:
+    for own in methods:
         for place, (first, last) in enumerate(own.stages):
             begin, end = _sizes(own, first), _sizes(own, last)
             ranges = (a if a == b else f"{a}{arrow}{b}" for a, b in zip(begin, end, strict=True))
@@ -78,19 +76,19 @@ def _sizes(own: MethodPlan, planned: PlannedEpoch) -> tuple[str, str, str, str]:
     )
 
 
-def cost_table(plan: RunPlan, width: int) -> Table:
+def cost_table(setting: Setting, methods: Sequence[MethodPlan], width: int) -> Table:
     """The gradients to ε, proved and claimed, in passes over the data."""
-    heading = f"Passes over the data (n gradients each) to ‖∇f‖² ≤ {plan.setting.eps:g}"
+    heading = f"Passes over the data (n gradients each) to ‖∇f‖² ≤ {setting.eps:g}"
     numbers = ("epochs", "gradients", "proved", "claimed") if width >= WIDE else ("epochs", "proved", "claimed")
     table = _table(heading, ("method",), numbers)
     table.add_column("remark")
-    for own in sorted(plan.methods, key=_cost):
-        found, n = own.guarantee, plan.setting.n
+    for own in sorted(methods, key=_cost):
+        found, n = own.guarantee, setting.n
         cells = {
-            "epochs": f"{found.epochs:,.0f}" if math.isfinite(found.epochs) else "–",
+            "epochs": _number(found.epochs),
             "gradients": f"{found.calls:.2e}" if math.isfinite(found.calls) else "–",
-            "proved": _passes(found.calls, n),
-            "claimed": "–" if own.claimed is None else _passes(own.claimed, n),
+            "proved": _number(found.calls / n),
+            "claimed": "–" if own.claimed is None else _number(own.claimed / n),
         }
         table.add_row(own.name, *(cells[name] for name in numbers), found.reason)
     return table
@@ -123,8 +121,7 @@ def _epochs(own: MethodPlan, first: PlannedEpoch, last: PlannedEpoch) -> str:
     return f"{first.epoch}" if first is last else f"{first.epoch}–{last.epoch}"
 
 
-def _passes(calls: float, n: int) -> str:
-    if not math.isfinite(calls):
+def _number(value: float) -> str:
+    if not math.isfinite(value):
         return "–"
-    passes = calls / n
-    return f"{passes:,.0f}" if passes >= 100 else f"{passes:.3g}"
+    return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

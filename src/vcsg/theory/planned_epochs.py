@@ -14,7 +14,7 @@ from vcsg.method.definition import Method
 from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.step_rules import Adaptive, Plain
 from vcsg.method.weights import Rule
-from vcsg.theory.rates import Setting
+from vcsg.theory.setting import Setting
 
 LIMIT = 10_000
 """The most epochs that are planned one by one."""

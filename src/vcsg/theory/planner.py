@@ -5,49 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from vcsg.method import registry
 from vcsg.method.definition import Method
-from vcsg.theory.guarantees import Guarantee, guarantee
-from vcsg.theory.planned_epochs import LIMIT, PlannedEpoch, copies, epochs, settled
-from vcsg.theory.rates import TABLE_1, Setting
+from vcsg.theory.guarantees import guarantee
+from vcsg.theory.method_plan import LISTED, MethodPlan
+from vcsg.theory.planned_epochs import PlannedEpoch, copies, epochs, settled
+from vcsg.theory.rates import TABLE_1
+from vcsg.theory.setting import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LISTED = 300
-"""The most epochs of a method that are kept in a plan."""
-
-
-@dataclass(frozen=True)
-class MethodPlan:
-    """What one method will do.
-
-    Attributes:
-        name: the name of the method.
-        method: the method with its options.
-        epochs: its first epochs, up to the one from which on all are alike; at most `LISTED`.
-        settled: whether all epochs after the last of these are like it.
-        guarantee: the cost of reaching ε, as far as it is proved.
-        claimed: the gradients that Table 1 of the paper claims, without constants; None where it has no row.
-        copies: the memory beside the parameters and their gradient, in copies of the parameters.
-    """
-
-    name: str
-    method: Method
-    epochs: tuple[PlannedEpoch, ...]
-    settled: bool
-    guarantee: Guarantee
-    claimed: float | None
-    copies: float
-
-    @property
-    def stages(self) -> list[tuple[PlannedEpoch, PlannedEpoch]]:
-        """The first and the last epoch of every stretch that has one regime."""
-        runs = [list(run) for _, run in groupby(self.epochs, key=lambda planned: planned.regime)]
-        return [(run[0], run[-1]) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -70,13 +39,13 @@ class RunPlan:
         """The plan as tables of that many columns. Needs rich: pip install 'vcsg[study]'."""
         from vcsg.theory.plan_tables import as_text
 
-        return as_text(self, width)
+        return as_text(self.setting, self.methods, width)
 
     def plot(self) -> Figure:
         """B_j over the epochs, as a figure of matplotlib. Needs matplotlib: pip install 'vcsg[study]'."""
         from vcsg.theory.plan_figure import batch_sizes
 
-        return batch_sizes(self)
+        return batch_sizes(self.setting, self.methods)
 
 
 def plan(
@@ -121,7 +90,7 @@ def _plan(name: str, setting: Setting, options: Mapping[str, Any]) -> MethodPlan
     for planned in epochs(method, setting):
         listed.append(planned)
         ended = settled(method, setting, planned)
-        if ended or planned.epoch == min(LISTED, LIMIT):
+        if ended or planned.epoch == LISTED:
             break
     rate = TABLE_1.get(name)
     return MethodPlan(

@@ -10,7 +10,8 @@ from vcsg.method.definition import Method
 from vcsg.method.schedules import Facts, VarianceControlled
 from vcsg.theory.exact_moments import biased_floor, weighted_floor
 from vcsg.theory.guarantees import guarantee
-from vcsg.theory.rates import TABLE_1, Setting, claimed_rate, lower_bound, vcsg_batch
+from vcsg.theory.rates import TABLE_1, claimed_rate, lower_bound, vcsg_batch
+from vcsg.theory.setting import Setting
 from vcsg.theory.statements import Evidence, claim, of_bound, of_equality
 
 GAMMA = 1 / 3

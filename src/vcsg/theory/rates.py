@@ -10,47 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from vcsg.theory.setting import Setting
+
 VCSG_SHARE = 0.14
 """(1 − 5/8)², rounded, in the second term of VCSG's batch size (l.288)."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A problem as the theory sees it.
-
-    Attributes:
-        n: the number of terms of the sum.
-        eps: the target ε for ‖∇f‖².
-        L: the smoothness constant of every term.
-        variance: S*, the variance of the gradients, at the points where a run goes.
-        gap: Δ = f(x_0) − inf f.
-    """
-
-    n: int
-    eps: float
-    L: float
-    variance: float
-    gap: float
-
-    def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
-            raise ValueError(f"n = {self.n!r}: give the number of samples, a whole number, at least 1")
-        for name, meaning in (
-            ("eps", "the target ε for ‖∇f‖²"),
-            ("L", "the smoothness constant"),
-            ("gap", "f at the start less its infimum"),
-        ):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: give {meaning}, a finite number above 0")
-        if not 0 <= self.variance < math.inf:
-            raise ValueError(
-                f"variance = {self.variance!r}: give the variance S* of the gradients, a finite number, at least 0"
-            )
-
-    @property
-    def work(self) -> float:
-        """LΔ/ε, the number of gradient steps that any of these methods needs, but for a constant."""
-        return self.L * self.gap / self.eps
 
 
 @dataclass(frozen=True)
@@ -78,7 +41,7 @@ def vcsg_batch(setting: Setting) -> float:
 
 def _scsg(setting: Setting) -> float:
     B = max(1.0, min(setting.variance / setting.eps, setting.n))
-    return B + setting.work * B ** (2 / 3)
+    return B + setting.work * math.pow(B, 2 / 3)
 
 
 def _vcsg(setting: Setting) -> float:
@@ -89,7 +52,7 @@ def _vcsg(setting: Setting) -> float:
 TABLE_1: Mapping[str, Rate] = {
     "gd": Rate("n/ε", 1.0, None, lambda s: s.n * s.work),
     "sgd": Rate("1/ε²", 0.0, 2.0, lambda s: s.work * max(1.0, s.variance / s.eps)),
-    "svrg": Rate("n + n^{2/3}/ε", 2 / 3, None, lambda s: s.n + s.n ** (2 / 3) * s.work),
+    "svrg": Rate("n + n^{2/3}/ε", 2 / 3, None, lambda s: s.n + math.pow(s.n, 2 / 3) * s.work),
     "scsg": Rate("ε^{−5/3} ∧ n^{2/3}/ε", 2 / 3, 5 / 3, _scsg),
     "vcsg": Rate("ε^{−3/2} ∧ n^{1/4}/ε", 1 / 4, 3 / 2, _vcsg),
 }
@@ -98,9 +61,9 @@ TABLE_1: Mapping[str, Rate] = {
 
 def claimed_rate(n: float, eps: float) -> float:
     """VCSG's claimed rate (l.364): ε^{−3/2} ∧ n^{1/4}/ε."""
-    return min(eps**-1.5, n**0.25 / eps)
+    return min(math.pow(eps, -1.5), math.pow(n, 0.25) / eps)
 
 
 def lower_bound(n: float, eps: float) -> float:
     """The lower bound that l.90 quotes for smoothness on average over the samples: ε^{−3/2} ∧ n^{1/2}/ε."""
-    return min(eps**-1.5, n**0.5 / eps)
+    return min(math.pow(eps, -1.5), math.sqrt(n) / eps)

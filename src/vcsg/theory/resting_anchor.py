@@ -1,6 +1,6 @@
 """What one epoch is proved to achieve where the anchor rests: SGD, SVRG, SCSG, Alg 1 to 3, and VCSG without its test.
 
-The proof is one for all weights (a, b, c), for every L-smooth f_i, convex or not, and every number here is exact for the
+The proof is one for all weights (a, b, c), for all L-smooth f_i, convex or not, and every number here is exact for the
 sizes and steps that a run has; nothing is asymptotic. With y the anchor, d = ‖x − y‖, u = ‖∇f(x)‖, e = m − ∇f(y),
 s = a + b + c and q = |b + c|, the mini-batch (of size β, without replacement) gives
 
