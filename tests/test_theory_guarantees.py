@@ -29,6 +29,88 @@ def objective(terms: Terms, second: float) -> float:
     return terms.H * second / 2
 
 
+FAMILIES = {
+    "drawn": lambda rng: rng.uniform(-1, 1, 6) + 0.3,
+    "all of curvature L": lambda rng: np.ones(6),
+    "up and down": lambda rng: np.array([1.0, -1.0] * 3),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_one_step_is_within_its_quadratic_bounds_and_touches_them(name: str) -> None:
+    """E f(x′) − f(x) and E d′² − d² over every mini-batch, beside the bounds; some case comes to 1 % of each."""
+    nearest = [-math.inf, -math.inf]
+    for family, draw in FAMILIES.items():
+        for seed in range(40):
+            rng = np.random.default_rng(seed)
+            h, g = draw(rng), rng.standard_normal(6) * 10.0 ** rng.uniform(-3, 1)
+            terms = Terms(h, g - g.mean())
+            x, y, e = rng.standard_normal(3) * [0 if seed % 4 == 0 else 1, 10 if seed % 4 < 2 else 1, seed % 3]
+            b, eta, (a, w, c) = 2, rng.uniform(0.05, 1.5), WEIGHTS[name]
+            v = np.array([a * (hi * x - gi) + w * (hi * y - gi) for hi, gi in terms.means(b)]) + c * (terms.H * y + e)
+            after = x - eta * v
+            exact = (objective(terms, np.mean(after**2) - x * x), np.mean((after - y) ** 2) - (x - y) ** 2)
+            noise = abs(a + w) * math.sqrt(terms.variance(x * x, x) * 4 / 5 / 2)
+            forms = resting_anchor.step_forms(
+                WEIGHTS[name], EpochSizes(6, b, eta, 1, True), 6, max(terms.L, abs(terms.H))
+            )
+            for k, form in enumerate(forms):
+                bound = form.at(abs(terms.H * x), abs(x - y), abs(e), noise)
+                scale = eta * (1 + eta) * (x * x + (x - y) ** 2 + e * e + noise**2) + 1e-12
+                assert exact[k] <= bound + 1e-12 * scale, (family, seed)
+                nearest[k] = max(nearest[k], (exact[k] - bound) / scale)
+    assert min(nearest) > -0.01
+
+
+def test_the_multipliers_are_those_of_the_recursion() -> None:
+    h, kappa = np.array([0.3, 0.002]), np.array([0.05, 1e-4])
+    largest, total = resting_anchor.multipliers(h, kappa, EpochSizes(5, 1, 0.1, 9, False))
+    k, seen = np.zeros(2), []
+    for _ in range(9):  # k_M = 0, k_t = h + (1 + κ)k_{t+1}; the step t has k_{t+1}
+        seen.append(k)
+        k = h + (1 + kappa) * k
+    np.testing.assert_allclose(largest, seen[-1])
+    np.testing.assert_allclose(total, np.sum(seen, 0))
+    k, total = resting_anchor.multipliers(h, kappa, EpochSizes(5, 1, 0.1, 9.0, True))
+    np.testing.assert_allclose(h + kappa * k, k / 9, rtol=1e-12, err_msg="d² has to cancel")
+    np.testing.assert_allclose(total, 9 * k)
+    assert np.isnan(resting_anchor.multipliers(h, np.array([0.2, 0.2]), EpochSizes(5, 1, 0.1, 9.0, True))[0]).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_sgd_on_curvature_L_gains_exactly_what_is_proved(scale: float) -> None:
+    """With all h_i = L no inequality of the proof is strict, so at ε = the mean of E‖∇f(x_t)‖² the two are equal."""
+    terms = Terms(np.ones(6), Terms.draw(1).g)
+    moments = resting(terms, Weights(scale, 0, 0), 2.0, 6, 2, 0.3, 9)
+    eps = float(moments[:-1, 0].mean())
+    gain = resting_anchor.gain(Weights(scale, 0, 0), EpochSizes(6, 2, 0.3, 9, False), 6, 1.0, terms.variance(0, 0), eps)
+    assert gain == pytest.approx(objective(terms, moments[0, 0]) - objective(terms, moments[-1, 0]), rel=1e-12)
+
+
+@pytest.mark.parametrize("weights", [Weights(1, -1, 1), Weights(1, -0.7, 0.7), Weights(0.3, 0, 0.7), Weights(1, 0, 0)])
+def test_the_error_of_a_moving_anchor_is_within_its_bound_and_touches_it(weights: Weights) -> None:
+    """E‖ε′‖² over every mini-batch beside keep·‖ε‖² + pay·‖v‖² + noise at the best split; some case comes to 2 %."""
+    (a, w, c), ratios = weights, []
+    for draw in FAMILIES.values():
+        for seed in range(60):
+            rng = np.random.default_rng(seed)
+            g = rng.standard_normal(6) * 10.0 ** rng.uniform(-3, 1)
+            terms = Terms(draw(rng), g - g.mean())
+            eta, x = rng.uniform(0.05, 0.6), rng.standard_normal()
+            error = rng.standard_normal() * (seed % 3)
+            v = terms.H * x + error
+            after = x - eta * v
+            new = [a * (h * after - gi) + w * (h * x - gi) + c * v for h, gi in terms.means(2)]
+            exact = np.mean((np.array(new) - terms.H * after) ** 2)
+            keep, pay, noise = moving_anchor.error_split(
+                weights, terms.L * eta, 4 / 5 / 2, terms.variance(after * after, after)
+            )
+            bound = float((keep * error**2 + pay * v * v + noise).min())
+            assert exact <= bound * (1 + 1e-9)
+            ratios.append(exact / bound if bound else 0.0)
+    assert max(ratios) > 0.98
+
+
 @pytest.mark.parametrize("name", WEIGHTS)
 @pytest.mark.parametrize("geometric", [True, False])
 def test_an_epoch_of_a_resting_anchor_gains_at_least_what_is_proved(name: str, geometric: bool) -> None:
@@ -39,7 +121,7 @@ def test_an_epoch_of_a_resting_anchor_gains_at_least_what_is_proved(name: str, g
         rng = np.random.default_rng(100 + seed)
         B, b, N, y = int(rng.integers(2, 7)), int(rng.integers(1, 3)), int(rng.integers(2, 9)), rng.uniform(0.5, 3)
         eta = rng.uniform(0.02, 0.4) / terms.L / N ** rng.uniform(0, 1)
-        last = 12 * N if geometric else N
+        last = 40 * N if geometric else N
         moments = resting(terms, weights, y, B, b, eta, last)
         second = moments[:, 0]
         variance = max(terms.variance(*own) for own in moments)
@@ -53,7 +135,7 @@ def test_an_epoch_of_a_resting_anchor_gains_at_least_what_is_proved(name: str, g
         sizes = EpochSizes(B, b, eta, steps, geometric)
         gain = resting_anchor.gain(weights, sizes, terms.n, terms.L, variance, eps)
         lost = objective(terms, y**2) - objective(terms, end)
-        assert gain <= lost + 1e-3 * abs(lost) * geometric + 1e-12, (seed, gain, lost)
+        assert gain <= lost + 1e-9 * abs(lost), (seed, gain, lost)
         if gain > -math.inf:
             shares.append(gain)
     assert len(shares) >= 4  # else the proof would hardly ever go through, and the test say nothing
@@ -92,7 +174,7 @@ def test_steps_with_a_moving_anchor_gain_at_least_what_is_proved(weights: Weight
 
 def test_nested_anchors_gain_at_least_what_is_proved() -> None:
     plan = Plan(6, 2, 1.0, 6, levels=(2, 1, 2), sizes=(2, 3, 2))
-    for seed in range(4):
+    for seed in range(2):
         terms = Terms.draw(seed)
         for eta in (0.1 / terms.L, 0.3 / terms.L):
             second = nested(terms, plan, 1.5, eta)

@@ -30,7 +30,7 @@ import numpy as np
 from vcsg.method.schedules import Plan
 from vcsg.method.weights import Weights
 from vcsg.theory.anchor_noise import mean_variance
-from vcsg.theory.resting_anchor import EpochSizes
+from vcsg.theory.resting_anchor import Array, EpochSizes
 
 SPLITS = np.exp(np.linspace(-9, 9, 181))
 """The values that are tried for each number of Young's inequality."""
@@ -46,13 +46,8 @@ def gain(weights: Weights, sizes: EpochSizes, n: int, L: float, variance: float,
     """
     if not math.isclose(sum(weights), 1.0) or sizes.anchor < n:
         return -math.inf
-    a, y, c = weights
-    eta, scaled, phi = sizes.eta, L * sizes.eta, mean_variance(1.0, n, sizes.b)
-    moved, fresh = SPLITS[:, None], SPLITS[None, :]  # one split for each of the two squares
-    keep = c * c * (1 + moved if y + c and c else 1.0)
-    pay = ((y + c) * scaled) ** 2 * (1 + 1 / moved) + phi * (y * scaled) ** 2 * (1 + fresh if a + y else 1.0)
-    noise = phi * (a + y) ** 2 * variance * (1 + 1 / fresh if y else 1.0)
-    keep, pay, noise = np.broadcast_arrays(keep, pay, noise)
+    eta, scaled = sizes.eta, L * sizes.eta
+    keep, pay, noise = error_split(weights, scaled, mean_variance(1.0, n, sizes.b), variance)
     with np.errstate(divide="ignore", over="ignore"):
         worth = _worth(keep, sizes, anchors == "epoch") * eta / 2
         valid = (worth > 0) & (worth * pay <= eta / 2 * (1 - scaled))
@@ -61,7 +56,18 @@ def gain(weights: Weights, sizes: EpochSizes, n: int, L: float, variance: float,
     return float(found.max())
 
 
-def _worth(keep: np.ndarray, sizes: EpochSizes, drawn: bool) -> np.ndarray:
+def error_split(weights: Weights, scaled: float, phi: float, variance: float) -> tuple[Array, Array, Array]:
+    """keep, pay and noise in E‖ε′‖² ≤ keep·‖ε‖² + pay·‖v‖² + noise, for all pairs of `SPLITS`; `scaled` is Lη."""
+    a, y, c = weights
+    moved, fresh = SPLITS[:, None], SPLITS[None, :]  # one split for each of the two squares
+    keep = c * c * (1 + moved if y + c and c else 1.0)
+    pay = ((y + c) * scaled) ** 2 * (1 + 1 / moved) + phi * (y * scaled) ** 2 * (1 + fresh if a + y else 1.0)
+    noise = phi * (a + y) ** 2 * variance * (1 + 1 / fresh if y else 1.0)
+    keep, pay, noise = np.broadcast_arrays(keep, pay, noise)
+    return keep, pay, noise
+
+
+def _worth(keep: Array, sizes: EpochSizes, drawn: bool) -> Array:
     """The most that an error counts for, in units of η/2; not positive where errors grow without end."""
     if drawn and sizes.geometric:
         return 1 / (1 - keep * sizes.steps / (sizes.steps + 1))

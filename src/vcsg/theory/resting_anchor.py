@@ -53,8 +53,8 @@ class EpochSizes:
 
 
 @dataclass(frozen=True)
-class _Quadratic:
-    """Coefficients in u², ud, uw, d², dw, w², dZ and Z², w = ‖e‖; of f′ − f, or of d′² − d²."""
+class Quadratic:
+    """A bound that is quadratic in (u, d, w, Z), w = ‖e‖, by its coefficients; of E f(x′) − f(x), or of E d′² − d²."""
 
     uu: float
     ud: float
@@ -65,13 +65,18 @@ class _Quadratic:
     dz: float
     zz: float
 
+    def at(self, u: float, d: float, w: float, z: float) -> float:
+        """Its value."""
+        squares = self.uu * u * u + self.dd * d * d + self.ww * w * w + self.zz * z * z
+        return squares + self.ud * u * d + self.uw * u * w + self.dw * d * w + self.dz * d * z
+
 
 def gain(weights: Weights, sizes: EpochSizes, n: int, L: float, variance: float, eps: float) -> float:
     """G of one epoch; −inf where the proof does not go through at these sizes."""
     noise = variance * _spread(n, sizes.b)
     z2 = (weights.now + weights.anchor) ** 2 * noise
     w2 = mean_variance(variance, n, sizes.anchor) if weights.mean else 0.0
-    of_f, of_d = _forms(weights, sizes, n, L)
+    of_f, of_d = step_forms(weights, sizes, n, L)
     if weights.anchor == weights.mean == 0:  # without an anchor d counts for nothing: k = 0
         return sizes.steps * (-of_f.uu * eps - of_f.zz * z2) if of_f.uu < 0 else -math.inf
     best, centre = -math.inf, None
@@ -90,15 +95,15 @@ def _spread(n: int, b: int) -> float:
     return mean_variance(1.0, n, b)
 
 
-def _forms(weights: Weights, sizes: EpochSizes, n: int, L: float) -> tuple[_Quadratic, _Quadratic]:
+def step_forms(weights: Weights, sizes: EpochSizes, n: int, L: float) -> tuple[Quadratic, Quadratic]:
     """The two quadratic forms of an inner step."""
     a, y, c = weights
     s, q, p, eta = a + y + c, abs(y + c) * L, abs(c), sizes.eta
     A = abs(y) * L * math.sqrt(_spread(n, sizes.b))
     # E‖v‖² ≤ (s·u + q·d + p·w)² + (A·d + Z)²
-    square = _Quadratic(s * s, 2 * s * q, 2 * s * p, q * q + A * A, 2 * q * p, p * p, 2 * A, 1.0)
+    square = Quadratic(s * s, 2 * s * q, 2 * s * p, q * q + A * A, 2 * q * p, p * p, 2 * A, 1.0)
     half = L * eta * eta / 2
-    of_f = _Quadratic(
+    of_f = Quadratic(
         half * square.uu - eta * s,
         half * square.ud + eta * q,
         half * square.uw + eta * p,
@@ -109,7 +114,7 @@ def _forms(weights: Weights, sizes: EpochSizes, n: int, L: float) -> tuple[_Quad
         half,
     )
     full = eta * eta
-    of_d = _Quadratic(
+    of_d = Quadratic(
         full * square.uu,
         full * square.ud + 2 * eta * s,
         full * square.uw,
@@ -122,7 +127,7 @@ def _forms(weights: Weights, sizes: EpochSizes, n: int, L: float) -> tuple[_Quad
     return of_f, of_d
 
 
-def _grid(centre: Array | None, width: float, of_d: _Quadratic, noisy: bool) -> Array:
+def _grid(centre: Array | None, width: float, of_d: Quadratic, noisy: bool) -> Array:
     """Shares (4 rows) for t₁ … t₄: all of `SHARES`, or a finer grid around a centre, in logarithms."""
     axes = []
     for row, used in enumerate((of_d.ud > 0, True, of_d.dw > 0, noisy and of_d.dz > 0)):
@@ -140,8 +145,8 @@ def _gains(
     shares: Array,
     weights: Weights,
     sizes: EpochSizes,
-    of_f: _Quadratic,
-    of_d: _Quadratic,
+    of_f: Quadratic,
+    of_d: Quadratic,
     eps: float,
     w2: float,
     z2: float,
@@ -155,7 +160,7 @@ def _gains(
         t3 = 2 * room * shares[2] / of_d.dw if of_d.dw else np.ones_like(shares[2])
         t4 = 2 * room * shares[3] / of_d.dz if of_d.dz else np.ones_like(shares[3])
 
-        def linear(form: _Quadratic) -> tuple[Array, Array, Array, Array]:
+        def linear(form: Quadratic) -> tuple[Array, Array, Array, Array]:
             """The coefficients of d², −u², w² and Z² after Young."""
             mixed = form.ud / (2 * t1) + form.dw * t3 / 2 + (form.dz * t4 / 2 if z2 else 0.0)
             descent = -form.uu - form.ud * t1 / 2 - (form.uw * t2 / 2 if w2 else 0.0)
@@ -164,7 +169,7 @@ def _gains(
 
         h, down, wrong, noisy = linear(of_f)
         kappa, down_k, wrong_k, noisy_k = linear(of_d)
-        least, total = _multipliers(h, kappa, sizes)
+        least, total = multipliers(h, kappa, sizes)
         worst = down + least * down_k
         summed = (sizes.steps * down + total * down_k) * eps
         summed = summed - (sizes.steps * wrong + total * wrong_k) * w2 - (sizes.steps * noisy + total * noisy_k) * z2
@@ -172,7 +177,7 @@ def _gains(
     return np.where(valid, summed, -math.inf)
 
 
-def _multipliers(h: Array, kappa: Array, sizes: EpochSizes) -> tuple[Array, Array]:
+def multipliers(h: Array, kappa: Array, sizes: EpochSizes) -> tuple[Array, Array]:
     """The largest k of the epoch, and the sum of k over its steps; NaN where no k will do."""
     if sizes.geometric:
         k = np.where(kappa < 1 / sizes.steps, h / (1 / sizes.steps - kappa), math.nan)
