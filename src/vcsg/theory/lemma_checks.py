@@ -156,9 +156,9 @@ def _second_moment_weighted() -> Evidence:
     "l.710 lacks the square of ‖x−x_0‖; the proof has it.",
 )
 def _second_moment_biased() -> Evidence:
-    """The largest ratio of the two sides over 200 drawn sums of quadratics, every mini-batch, one anchor each."""
+    """The largest ratio of the two sides over 100 drawn sums of quadratics, every mini-batch, one anchor each."""
     ratios = []
-    for seed in range(200):
+    for seed in range(100):
         H, t, x, y = _quadratics(seed)
         x = y + (x - y) * 10.0 ** (seed % 5 - 3)
         batches = list(combinations(range(len(H)), 2))
