@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,3 +269,44 @@ def test_every_statement_can_be_read_alone() -> None:
         assert own.find.__doc__
         assert str(own).startswith(own.source)
     assert list(claims) == sorted(claims, key=lambda name: claims[name].line)
+
+
+# --- the pages that quote these figures
+
+ROOT = Path(__file__).parents[1]
+QUOTED = {
+    "constants": [
+        ("gap_first", "at the exact λ\\* is 15.37, not 15.7", "{:.2f}"),
+        ("gap_first_rounded", "it is 15.76", "{:.2f}"),
+    ],
+    "floor-second": [
+        ("over_variance_1", "0.3 at B = 1", "{:.1f}"),
+        ("over_variance_32", "1 at 32", "{:.0f}"),
+        ("over_variance_100", "1.5 at 100", "{:.1f}"),
+        ("over_variance_1000", "2.8 at 1000", "{:.1f}"),
+        ("over_variance_100000000", "tending to 5", "{:.0f}"),
+    ],
+    "bound-biased": [("ratio_10000", "12 times the bound", "{:.0f}"), ("ratio_1000000", "152 times at 10⁶", "{:.0f}")],
+    "corollary": [("floor_n", "stays at 545ε", "{:.0f}"), ("floor_eps", "Alg 2 at 5.9ε", "{:.1f}")],
+}
+"""Of a statement, its figures in docs/paper.md: the name, the words there, and the form of the number in them."""
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_the_errata_quote_the_figures_of_the_checks(name: str) -> None:
+    page = " ".join((ROOT / "docs" / "paper.md").read_text().split())
+    found = claims[name].check()
+    for figure, words, form in QUOTED[name]:
+        assert words in page
+        assert form.format(found[figure]) in words
+
+
+def test_the_referee_lists_every_statement_as_it_is_registered() -> None:
+    rows = [
+        line.split(" | ") for line in (ROOT / "docs" / "theory.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    listed = {cells[0].strip("| `"): [cell.replace("\\", "").strip(" |") for cell in cells[1:]] for cells in rows}
+    assert list(listed) == list(claims)
+    for name, own in claims.items():
+        verdict = "**false**" if own.verdict == "false" else own.verdict
+        assert listed[name] == [own.source, own.printed, verdict, own.instead]
