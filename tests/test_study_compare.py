@@ -453,7 +453,7 @@ def test_a_study_grows_by_methods_and_seeds(tmp_path: Path) -> None:
 
 
 def test_searches_are_made_before_the_runs_and_more_at_a_time(tmp_path: Path) -> None:
-    made = study(tmp_path, PROBLEM, "tuned:vcsg,tuned:sgd", trials=3, search_jobs=2)
+    made = study(tmp_path, PROBLEM, "tuned:vcsg,tuned:scsg", trials=3, search_jobs=2)
     done(made)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
     searched = [time for path, time in times.items() if "search" in path.parts]
@@ -461,9 +461,10 @@ def test_searches_are_made_before_the_runs_and_more_at_a_time(tmp_path: Path) ->
     assert max(searched) < min(time for path, time in times.items() if "runs" in path.parts)
 
 
-@pytest.mark.parametrize(("names", "passes"), [("tuned:sgd,svrg", 3.0), ("tuned:sgd,tuned:svrg", 8.0)])
+@pytest.mark.parametrize(("names", "passes"), [("tuned:sgd,scsg", 3.0), ("tuned:sgd,tuned:scsg", 8.0)])
 def test_searches_are_longer_where_an_anchor_is_searched(tmp_path: Path, names: str, passes: float) -> None:
-    assert study(tmp_path, PROBLEM, names, passes=12).trial_budget.passes == passes
+    made = study(tmp_path, PROBLEM, names, passes=12, settings=parse(["sgd.b=8"]))
+    assert made.trial_budget.passes == passes
 
 
 def test_the_number_of_jobs_is_no_part_of_a_study(tmp_path: Path) -> None:
