@@ -116,7 +116,7 @@ def _table(heading: str, left: Sequence[str], right: Sequence[str]) -> Table:
 
 def _epochs(own: MethodPlan, first: PlannedEpoch, last: PlannedEpoch) -> str:
     if last is own.epochs[-1]:
-        same = own.settled and len({planned.plan for planned in own.epochs}) == 1
+        same = own.settled and len({(planned.plan, planned.base > 0) for planned in own.epochs}) == 1
         return "all" if same else f"{first.epoch}, …"
     return f"{first.epoch}" if first is last else f"{first.epoch}–{last.epoch}"
 
