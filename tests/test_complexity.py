@@ -33,6 +33,7 @@ from vcsg.experiments.conducting import conduct
 from vcsg.experiments.pieces import Asked, Row, read_record, record_path
 from vcsg.linear.solvers.family import LinearExecutor
 from vcsg.method import make
+from vcsg.theory.rates import TABLE_1
 from vcsg.training.interrupt import Interrupt
 from vcsg.workloads import least_squares, nonconvex_logistic, robust_regression
 
@@ -231,6 +232,14 @@ def test_the_exponents_of_claims() -> None:
     assert 2 / 3 < p < 1
     assert 0.9 < q < 1
     assert RATES["page"].calls(100, 0.1) == pytest.approx(100 + 10 / 0.1)
+
+
+@pytest.mark.parametrize("name", list(TABLE_1))
+def test_claims_are_the_powers_of_table_1(name: str) -> None:
+    """`vcsg.theory` has Table 1 at a problem with its constants; here are its bare powers."""
+    row, terms = TABLE_1[name], RATES[name].terms
+    assert max(p for p, q in terms if q > 0) == row.n_power
+    assert row.eps_power in [q for p, q in terms if p == 0 and q > 0] or row.eps_power is None
 
 
 def test_verdicts() -> None:
