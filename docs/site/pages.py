@@ -37,6 +37,8 @@ REFERENCE = {
     "vcsg.study": "Comparisons of methods from Python; [how they are made](../study.md#from-python).",
 }
 """The modules of the reference, with what stands at the top of their pages."""
+FIRST = ["fit", "Result", "Record", "FiniteSumOptimizer", "LinearClassifier", "LinearRegressor", "Method", "load"]
+"""Names that come first on their page, in this order."""
 STUDY = [
     "compare.make_study", "compare.conduct", "budgets.Budget", "settings.MethodSettings", "targets.Target",
     "records.load", "records.RunRecord", "records.RunConfig", "view.summary.summarise", "view.summary.Line",
@@ -46,6 +48,8 @@ STUDY = [
 FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 SHALLOW = re.compile(r"^ {1,3}(?:[-*]|\d+\.) .*$", re.MULTILINE)
+FOREIGN = "https://unpkg.com/iframe-worker/shim"
+"""The one script that the theme would have fetched from elsewhere; site/worker.js takes its place."""
 log = get_plugin_logger("pages")
 
 
@@ -86,6 +90,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join(parts)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Have the script that searches without a server come from the site itself."""
+    return output.replace(FOREIGN, posixpath.relpath("site/worker.js", posixpath.dirname(page.file.dest_uri) or "."))
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """Leave out the page for addresses that do not exist: it works on a server alone, at the top of its site."""
+    return "" if template_name == "404.html" else output_content
+
+
 def documented() -> list[str]:
     """The modules of the reference that exist."""
     return [module for module in REFERENCE if module_file(module).is_file()]
@@ -109,6 +123,7 @@ def public(module: str) -> list[str]:
 def reference(module: str) -> str:
     """The page of a module: every public name with its signature and docstring. Other modules have pages of their own."""
     names = [name for name in public(module) if f"{module}.{name}" not in REFERENCE]
+    names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     entries = "\n\n".join(f"::: {module}.{name}" for name in names)
     return f"# `{module}`\n\n{REFERENCE[module]}\n\n{entries}\n"
 
