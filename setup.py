@@ -1,4 +1,4 @@
-"""The text for a package index: README.md, with links that work outside the repository. The rest is in pyproject.toml."""
+"""The text for a package index: README.md with links that work elsewhere. All the rest is in pyproject.toml."""
 
 import re
 import tomllib

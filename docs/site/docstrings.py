@@ -1,4 +1,4 @@
-"""Docstrings as Markdown for the reference: presets have those of their methods, examples are code, S* is no emphasis."""
+"""Docstrings as Markdown: presets have those of their methods, examples are code, and S* begins no emphasis."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pages of the site that are no files below docs/: README and its like, the examples, and the reference of every module.
+"""Pages of the site that are no files below docs/: README and its like, the examples, and the reference of modules.
 
-Links are written for a reader of the repository, as paths from file to file. One that leaves docs/ is led to the page that
-shows its target here.
+Links are written for a reader of the repository, as paths from file to file. One that leaves docs/ is led to the page
+that shows its target here.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made["examples.md"] = list_of_examples()
     made |= {f"api/{module}.md": reference(module) for module in documented()}
     for source in linked_sources(files):
-        title = f"`{source}`"
-        made[page_of(source)] = fenced(title, "python" if source.endswith(".py") else "text", (ROOT / source).read_text())
+        language = "python" if source.endswith(".py") else "text"
+        made[page_of(source)] = fenced(f"`{source}`", language, (ROOT / source).read_text())
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -121,7 +121,7 @@ def public(module: str) -> list[str]:
 
 
 def reference(module: str) -> str:
-    """The page of a module: every public name with its signature and docstring. Other modules have pages of their own."""
+    """The page of a module: signature and docstring of every public name that has no page of its own."""
     names = [name for name in public(module) if f"{module}.{name}" not in REFERENCE]
     names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     entries = "\n\n".join(f"::: {module}.{name}" for name in names)
