@@ -11,6 +11,7 @@ import posixpath
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import get_plugin_logger
@@ -54,15 +55,20 @@ log = get_plugin_logger("pages")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take the address of the repository from pyproject.toml, and list the pages of whole folders in the navigation."""
+    """Take the address of the repository from pyproject.toml, and complete the navigation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     config.repo_url = project.get("urls", {}).get("Repository")
-    assert config.nav is not None
-    for section in config.nav:
-        for name, items in section.items():
-            if items == "api/":
-                section[name] = [{module: f"api/{module}.md"} for module in documented()]
+    sections: dict[str, list[Any]] = {name: items for section in config.nav or [] for name, items in section.items()}
+    sections["Reference"] += [{module: f"api/{module}.md"} for module in documented()]
+    sections["How to"] += new_pages(config.nav)
     return config
+
+
+def new_pages(nav: Any) -> list[str]:
+    """The pages below docs/ that the navigation does not name."""
+    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    named = set(re.findall(r"[\w/.-]+\.md", repr(nav)))
+    return [page for page in pages if page not in named]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
