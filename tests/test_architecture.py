@@ -16,8 +16,8 @@ ORDER: dict[str, list[str]] = {
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
-        "closures",
+        "sampling", "randomness", "feeding", "certificate", "record", "watch", "state", "holder", "course", "point",
+        "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
