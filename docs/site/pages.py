@@ -33,6 +33,7 @@ REFERENCE = {
     "vcsg.linear": "Linear models: estimators with the interface of scikit-learn, and the solvers below them.",
     "vcsg.method": "Methods as data: weights, schedules, step rules, and the registry that knows methods by name.",
     "vcsg.workloads": "Data sets, models and analytic problems, by name.",
+    "vcsg.theory": "Rates, bounds and plans of a run from the theory; [the page](../theory.md) has their proofs.",
     "vcsg.extend": "All that a file of your own needs to add methods, models, problems, data sets and baselines.",
     "vcsg.integrations": "vcsg inside other frameworks.",
     "vcsg.study": "Comparisons of methods from Python; [how they are made](../study.md#from-python).",
