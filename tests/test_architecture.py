@@ -29,8 +29,8 @@ ORDER: dict[str, list[str]] = {
         "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
     ],
     "linear.kernels": [
-        "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
-        "dual_steps", "column_steps",
+        "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",
+        "newton_steps", "dual_steps", "column_steps",
     ],
     "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
     "workloads": [

@@ -11,7 +11,7 @@ from scipy import linalg, sparse
 from vcsg.linear.kernels import hessian as kernel
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import pointer
-from vcsg.linear.kernels.rows import add_rows, located, margins
+from vcsg.linear.kernels.rows import add_rows, counted, located, margins
 from vcsg.linear.problem import Array, Problem
 
 SAMPLE = 256
@@ -30,20 +30,26 @@ def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
 @njit
 def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float) -> tuple[float, float]:
     """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from a sum of them; max w_i‖a_i‖²."""
-    counting, z, v = np.arange(size).astype(np.uint32), np.empty(size), np.empty(d + 1)
+    counting, z, v, largest = counted(size), np.empty(size), np.empty(d + 1), 0.0
     for i in range(size):
         z[i] = weight[i] / size * (0.5 + i / size)  # unlike any that would cancel
     found = 0.0
     for _ in range(ITERATIONS + 1):
-        v[:] = 0.0
+        for j in range(d + 1):
+            v[j] = 0.0
         add_rows(located(rows), d, pointer(counting), 0, size, pointer(z), 1, bias, pointer(v))
-        found = math.sqrt((v * v).sum())
+        square = 0.0
+        for j in range(d + 1):
+            square += v[j] * v[j]
+        found = math.sqrt(square)
         if found == 0.0:
             break
         margins(located(rows), d, pointer(counting), 0, size, pointer(v), 1, bias, pointer(z), True)
         for i in range(size):
             z[i] *= weight[i] / size / found
-    return found, (weight * norms).max()
+    for i in range(norms.size):
+        largest = max(largest, weight[i] * norms[i])
+    return found, largest
 
 
 def row_curvatures(problem: Problem, x: Array) -> Array:
@@ -89,8 +95,9 @@ def _complete(gram: Any, curvature: float, floor: float, relative: float, hessia
     penalty are curved has some curvature. Returns the trace, which bounds all entries.
     """
     d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
-    hessian[d] = 0.0
-    hessian[:width, :width] = gram
+    for j in range(d + 1):
+        for k in range(d + 1):
+            hessian[j, k] = gram[j, k] if j < width and k < width else 0.0
     if width == d:
         hessian[d, d] = 1.0
     for j in range(d + 1):

@@ -121,13 +121,14 @@ class Problem:
     def parts(self) -> tuple[Any, ...]:
         """The rows as the compiled loops take them."""
         if not self.sparse:
-            return (self.rows,)
-        return self.rows.data, self.rows.indices, self.rows.indptr.astype(np.int64, copy=False)
+            return (readable(self.rows),)
+        starts = self.rows.indptr.astype(np.int64, copy=False)
+        return readable(self.rows.data), readable(self.rows.indices), readable(starts)
 
     @cached_property
     def model(self) -> tuple[Any, ...]:
         """The first arguments of every compiled loop."""
-        return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
+        return self.parts, readable(self.y), readable(self.weight), self.loss.code, self.scale, self.bias
 
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
@@ -137,16 +138,19 @@ class Problem:
         if workers <= 1:
             value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
             return PassResult(value, norm, smooth, gradient, kept)
-        gradients = np.zeros((workers, *self.shape))
+        gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
-            low, high = (lo + (hi - lo) * end // workers for end in (i, i + 1))
-            return float(loops.anchor(*self.model, x, low, high, kept, gradients[i]))
+            low, high = ends[i], ends[i + 1]
+            room = np.empty(self.shape)
+            value, _ = loops.evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
+            gradients[i] *= (high - low) / (hi - lo)
+            return float(value) * (high - low) / (hi - lo)
 
         with ThreadPoolExecutor(workers) as pool:
             loss = sum(pool.map(part, range(workers)))
         gradients.sum(0, out=gradient)
-        value, norm = loops.conclude(loss, hi - lo, x, gradient, smooth, *terms)
+        value, norm = loops.join_parts(loss, x, gradient, smooth, *terms)
         return PassResult(value, norm, smooth, gradient, kept)
 
     def objective(self, x: Array) -> tuple[float, Array]:
@@ -185,6 +189,23 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+
+def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array itself, or where it may not be written to a view that says it may: loops that only read are compiled
+    once for both.
+    """
+    if array.flags.writeable:
+        return array
+    return np.asarray(_ReadableView(array))
+
+
+class _ReadableView:
+    """The memory of an array, described as writeable."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array  # alive as long as the view is
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def variance(anchor: PassResult, norms: Array, n: int) -> float:

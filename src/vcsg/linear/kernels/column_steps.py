@@ -47,6 +47,15 @@ def column_dot(columns: Any, j: int, v: Any) -> float:
     return s
 
 
+@inlined
+def summed(v: Any) -> float:
+    """The sum of the numbers of v."""
+    s = 0.0
+    for i in range(v.size):
+        s += v[i]
+    return s
+
+
 @njit
 def products(columns: Any, v: Any, out: Any) -> None:
     """out[j] ← the product of column j and v."""
@@ -72,7 +81,8 @@ def weighted_squares(columns: Any, h: Any, out: Any) -> None:
 @njit
 def add_columns(columns: Any, factors: Any, offset: float, out: Any) -> None:
     """out ← offset + Σ factors[j]·(column j)."""
-    out[:] = offset
+    for i in range(out.size):
+        out[i] = offset
     for j in range(factors.size):
         f = factors[j]
         if f == 0.0:
@@ -105,7 +115,7 @@ def model_minimum(
         epochs: the largest number of epochs.
     """
     k, first = squares.size, 0.0
-    whole = h.sum() * bias * bias
+    whole = summed(h) * bias * bias
     for epoch in range(epochs):
         moved = 0.0
         for j in range(k):
@@ -127,7 +137,7 @@ def model_minimum(
                     i = columns[1][e]
                     v[i] += step * h[i] * columns[0][e]
         if whole > 0.0:
-            step = -bias * v.sum() / whole
+            step = -bias * summed(v) / whole
             w[k] += step
             moved += whole * whole * step * step
             for i in range(v.size):

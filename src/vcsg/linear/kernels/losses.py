@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vcsg.linear.kernels.compiled import inlined
+from vcsg.linear.kernels.compiled import inlined, pasted
 from vcsg.linear.kernels.lanes import fma, load, scale_by_power, splat, store, take, where_negative
 
 SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL = range(7)
@@ -139,7 +139,7 @@ def class_slopes(z: Any, first: int, outputs: int, y: float) -> Any:
     return top + math.log(total) - chosen
 
 
-@inlined
+@pasted
 def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: int, outputs: int, y: Any) -> None:
     """z ← φ'(z, y) for the margins of a batch."""
     if code == MULTINOMIAL:
@@ -171,7 +171,7 @@ def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
     return one
 
 
-@inlined
+@pasted
 def class_curvatures(z: Any, first: int, outputs: int) -> None:
     """z ← the diagonal of φ'' of the multinomial loss, p(1 − p), for the margins z[first:] of one row."""
     class_slopes(z, first, outputs, 0.0)
