@@ -26,13 +26,16 @@ ORDER: dict[str, list[str]] = {
         "arguments", "fitting",
     ],
     "linear": [
-        "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
+        "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
+        "early_stopping", "inputs", "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
         "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",
         "newton_steps", "dual_steps", "column_steps",
     ],
-    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
+    "linear.solvers": [
+        "newton", "lbfgs", "growing", "dual", "working_set", "interior_point", "choice", "automatic", "family",
+    ],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
@@ -53,7 +56,7 @@ CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
-    "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"llvmlite", "matplotlib", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "cli": {"typer"},

@@ -100,7 +100,13 @@ def test_every_loss_has_its_torch_form() -> None:
     assert set(TORCH_LOSSES) == set(LOSSES)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if not loss.bounded])
+def test_a_loss_without_a_bound_has_no_step_size(name: str) -> None:
+    with pytest.raises(ValueError, match="no bound on its curvature"):
+        make_problem(name, n=20, d=3, bias=1.0).L()
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.bounded])
 def test_L_bounds_the_curvature_of_every_row(name: str) -> None:
     """Secants of ∇f_i along the row itself, where the curvature is."""
     problem = make_problem(name, n=20, d=3, bias=1.0, penalty=Penalty(l2=0.3, rational=0.1))

@@ -12,7 +12,7 @@ from vcsg.linear.kernels import hessian as kernel
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import pointer
 from vcsg.linear.kernels.rows import add_rows, counted, located, margins
-from vcsg.linear.problem import Array, Problem
+from vcsg.linear.problem import Array, Problem, readable
 
 SAMPLE = 256
 """The number of rows whose mean curvature is measured."""
@@ -70,7 +70,7 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
 
     Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
     """
-    dense = problem.rows.toarray() if problem.sparse else problem.rows
+    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     for k, hessian in enumerate(factors):
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
@@ -135,8 +135,9 @@ def column_scales(problem: Problem) -> Array:
         )
     else:
         square = np.square(problem.rows, dtype=np.float64)
-    sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * problem.loss.curvature
+    bound = problem.loss.curvature if problem.loss.bounded else 1.0
+    sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * bound
     sums += problem.penalty.curvature
-    scales = np.append(sums, problem.loss.curvature * problem.bias**2 or 1.0)
+    scales = np.append(sums, bound * problem.bias**2 or 1.0)
     scales[scales <= 1e-10 * scales.max()] = scales.max()
     return np.asarray(np.broadcast_to(scales**-0.5, problem.shape), np.float64)

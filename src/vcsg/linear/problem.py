@@ -29,11 +29,13 @@ PER_THREAD = 4096
 
 @dataclass(frozen=True)
 class Penalty:
-    """l1·Σ|w| + l2·Σw²/2 + rational·Σw²/(1 + w²), over all weights but the intercepts."""
+    """l1·Σ|w| + l2·Σw²/2 + rational·Σw²/(1 + w²), over all weights but the intercepts; and whether these may be < 0."""
 
     l1: float = 0.0
     l2: float = 0.0
     rational: float = 0.0
+    positive: bool = False
+    """Whether all weights but the intercepts are bounded to be 0 or above."""
 
     def add_to(self, gradient: Array, x: Array) -> float:
         """Return the value at x, and add the gradient of the smooth part to `gradient`."""
@@ -109,8 +111,9 @@ class Problem:
 
     @cached_property
     def smooth(self) -> bool:
-        """Whether f is convex and has a Hessian almost everywhere: no L1 penalty, no bounded loss or penalty."""
-        return self.loss.convex and not self.penalty.l1 and not self.penalty.rational
+        """Whether f is convex and has a Hessian almost everywhere: no L1 penalty, bound, bounded loss or penalty."""
+        rough = self.penalty.l1 or self.penalty.rational or self.penalty.positive
+        return self.loss.convex and not self.loss.kinked and not rough
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -137,7 +140,7 @@ class Problem:
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         if workers <= 1:
             value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
-            return PassResult(value, norm, smooth, gradient, kept)
+            return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
         gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
@@ -151,7 +154,14 @@ class Problem:
             loss = sum(pool.map(part, range(workers)))
         gradients.sum(0, out=gradient)
         value, norm = loops.join_parts(loss, x, gradient, smooth, *terms)
-        return PassResult(value, norm, smooth, gradient, kept)
+        return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
+
+    def _bounded(self, found: PassResult, x: Array) -> PassResult:
+        """The result with ‖∇f‖ for weights that are bounded, where they are."""
+        if not self.penalty.positive:
+            return found
+        slope = violation(found.smooth[:, :-1], x[:, :-1], self.penalty.l1, positive=True)
+        return found._replace(norm=float(np.sqrt((slope**2).sum() + (found.smooth[:, -1] ** 2).sum())))
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """Return f and the gradient of its smooth part."""
@@ -166,6 +176,11 @@ class Problem:
 
     def L(self) -> float:
         """A smoothness constant that holds for every f_i: κ·max_i w_i(‖a_i‖² + bias²) plus the penalty's."""
+        if not self.loss.bounded:
+            raise ValueError(
+                "this loss has no bound on its curvature, so there is no step size that suits every row: choose "
+                "solver='auto' and leave method as it is"
+            )
         return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
 
     def merged(self) -> Problem:
@@ -189,6 +204,14 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+
+def violation(slope: Array, w: Array, l1: float, positive: bool = False) -> Array:
+    """The subgradient of least norm of a smooth function with this slope plus l1·|w|; with `positive`, for w ≥ 0."""
+    if positive:
+        return np.where(w == 0, np.minimum(slope + l1, 0.0), slope + l1)
+    still = np.sign(slope) * np.maximum(np.abs(slope) - l1, 0.0)
+    return np.where(w == 0, still, slope + l1 * np.sign(w))
 
 
 def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

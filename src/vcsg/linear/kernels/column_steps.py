@@ -98,8 +98,9 @@ def add_columns(columns: Any, factors: Any, offset: float, out: Any) -> None:
 
 @njit
 def model_minimum(
-    columns: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float, share: float, epochs: int
-) -> int:
+    columns: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float, positive: bool,
+    share: float, epochs: int,
+) -> int:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent; the epochs it took.
 
     Args:
@@ -111,6 +112,7 @@ def model_minimum(
         w: the point, which moves.
         l1: the weight of ‖w‖₁.
         l2: the weight of ‖w‖²/2.
+        positive: whether coefficients stay at 0 or above.
         share: descent ends when the steps of an epoch are this share of those of the first.
         epochs: the largest number of epochs.
     """
@@ -123,7 +125,8 @@ def model_minimum(
             if a + l2 <= 0.0:
                 continue
             before = w[j]
-            w[j] = shrunk(a * before - column_dot(columns, j, v), l1) / (a + l2)
+            target = a * before - column_dot(columns, j, v)
+            w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
             step = w[j] - before
             if step == 0.0:
                 continue
