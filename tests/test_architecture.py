@@ -27,7 +27,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
-        "early_stopping", "inputs", "model", "classifier", "regressor", "path", "cross_validation", "precompile",
+        "early_stopping", "inputs", "blocks", "row_sample", "out_of_core", "model", "classifier",
+        "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
         "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",
@@ -56,7 +57,7 @@ CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
-    "linear": {"llvmlite", "matplotlib", "numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"dask", "llvmlite", "matplotlib", "numba", "pyarrow", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "cli": {"typer"},

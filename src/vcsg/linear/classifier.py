@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from vcsg.linear import inputs
+from vcsg.linear.blocks import BlockSource, blocks_of
 from vcsg.linear.model import ALPHA, PARTIAL, LinearModel
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.method import Method
@@ -62,6 +63,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         n_features_in_: The number of features.
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
+        reads_: For rows that are read by blocks, how often all of them were read.
         solver_: What ran: a solver, several in order, or the method.
         duality_gap_: With an L1 penalty (and for quantiles), f is at most this much above its minimum; else NaN.
         validation_losses_: With `early_stopping`, the mean loss of the held-out rows at every point in turn.
@@ -115,8 +117,19 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
-        """Fit the model to rows X with classes y."""
+        """Fit the model to rows X with classes y.
+
+        Args:
+            X: The rows: an array, a CSR matrix, a dataframe; or rows that are read by blocks (docs/linear.md): a large
+                memory map, a Parquet or Arrow dataset, a function that yields (rows, y) blocks, a dask array or
+                dataframe.
+            y: The class of each row; for a dataset or dask dataframe the name of its column, None for a function.
+            sample_weight: The weight of each row; for a dataset the name of its column.
+        """
         self._check_options()
+        source = blocks_of(X, y, sample_weight)
+        if source is not None:
+            return self._fit_blocks(source)
         X, y = self._validate(X, y, reset=True)
         classes, codes = _encoded(y)
         if len(classes) < 2:
@@ -179,6 +192,19 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self._conclude(solutions, tol, warn=tol > 0)
         return self
 
+    def _fit_blocks(self, source: BlockSource) -> LinearClassifier:
+        if self.class_weight is not None or self.C is not None:
+            raise ValueError("class_weight and C are for rows in memory: give weights with the blocks, and alpha")
+        terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio)
+        solution, self.classes_ = self._solve_blocks(source, self.loss, 1.0, terms)
+        x = solution.x
+        if len(x) > 1:
+            free = slice(None) if terms == Penalty() else slice(-1, None)
+            x[:, free] -= x[:, free].mean(axis=0)
+        self.coef_, self.intercept_ = np.ascontiguousarray(x[:, :-1]), x[:, -1].copy()
+        self._conclude([solution], self.tol, warn=self.tol > 0)
+        return self
+
     def _weighted(self, codes: Array, classes: Any, weight: Array, total: float) -> tuple[Array, float]:
         """The rows' weights times those of their classes, scaled to mean 1; and their sum before that."""
         if self.class_weight is None:
@@ -197,9 +223,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if count < 2:
             raise ValueError(f"y has one class alone ({self.classes_[0]!r}): a classifier needs at least two classes")
         if count > 2 and self.loss != "logistic":
-            raise ValueError(
-                f"loss = {self.loss!r} with {count} classes: a path of several classes has 'logistic' alone"
-            )
+            raise ValueError(f"loss = {self.loss!r} with {count} classes: a path of several has 'logistic' alone")
         weight, _ = self._weighted(codes, self.classes_, *inputs.row_weights(sample_weight, X))
         jobs = inputs.threads(self.n_jobs)
         if count > 2:

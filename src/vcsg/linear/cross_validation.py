@@ -49,10 +49,14 @@ class PathModel(LinearModel):
             held = replace(test, penalty=Penalty())
             return np.array([held.anchor(solution.x).value for solution in path(replace(train, threads=1))])
 
-        with np.errstate(over="ignore", invalid="ignore"), ThreadPoolExecutor(inputs.threads(self.n_jobs)) as pool:
-            results = pool.map(score, folds)
-            solutions = path(problem)
-            self.scores_ = np.column_stack(list(results))
+        try:
+            with np.errstate(over="ignore", invalid="ignore"), ThreadPoolExecutor(inputs.threads(self.n_jobs)) as pool:
+                results = pool.map(score, folds)
+                solutions = path(problem)
+                self.scores_ = np.column_stack(list(results))
+        except FloatingPointError as error:
+            inputs.explain_overflow(problem.rows, problem.y, error)
+            raise
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
         return solutions[best]

@@ -84,4 +84,4 @@ def _tweedie(p: float, s: Array, y: Array) -> Array:
         z = (low + high) / 2
         short = np.exp(a * z) - y * np.exp(-b * z) < s
         low, high = np.where(short, z, low), np.where(short, high, z)
-    return s * z - np.expm1(a * z) / a - y * np.expm1(-b * z) / b
+    return np.asarray(s * z - np.expm1(a * z) / a - y * np.expm1(-b * z) / b)

@@ -20,7 +20,7 @@ PATIENCE = 5
 
 
 @dataclass
-class Watch:
+class HeldOutRows:
     """The losses of the held-out rows so far, and the point of the lowest one."""
 
     held: Problem
@@ -38,10 +38,10 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Watched(Problem):
+class HeldOutProblem(Problem):
     """A problem that tells a watch of every point at which all of it is evaluated."""
 
-    watch: Watch | None = None
+    watch: HeldOutRows | None = None
 
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x, and let the watch see x."""
@@ -71,8 +71,8 @@ def solve(
     if problem.loss.kinked or problem.penalty.positive:
         raise ValueError("early_stopping=True needs a loss other than 'quantile' and positive=False")
     train, held = split(problem, fraction, seed)
-    watch = Watch(held)
-    watched = Watched(**{name: getattr(train, name) for name in Problem.__dataclass_fields__}, watch=watch)
+    watch = HeldOutRows(held)
+    watched = HeldOutProblem(**{name: getattr(train, name) for name in Problem.__dataclass_fields__}, watch=watch)
     found = lbfgs.solve(watched, start, tol, journal)
     last = len(watch.losses) - 1 == int(np.argmin(watch.losses))
     found.x, found.solver = watch.best, "l-bfgs"

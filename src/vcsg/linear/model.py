@@ -17,7 +17,10 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vcsg.linear import early_stopping, inputs
-from vcsg.linear.problem import Array, Problem
+from vcsg.linear.blocks import BlockSource
+from vcsg.linear.kernels.losses import LOSSES
+from vcsg.linear.out_of_core import solve_blocks, survey
+from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import SOLVERS
@@ -114,6 +117,26 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         except FloatingPointError as error:
             inputs.explain_overflow(problem.rows, problem.y, error)
             raise
+
+    def _solve_blocks(self, source: BlockSource, loss: str, scale: float, terms: Penalty) -> tuple[Solution, Any]:
+        """The solution for rows that are read by blocks, and the classes."""
+        if not (self.solver == "auto" and self.method == "growing-svrg") or self.early_stopping or self.warm_start:
+            raise ValueError(
+                "rows that are read by blocks are solved in one way: leave solver, method, early_stopping and "
+                "warm_start as they are by default"
+            )
+        if terms.l1 or terms.rational or terms.positive or not LOSSES[loss].convex or LOSSES[loss].kinked:
+            raise ValueError(
+                f"penalty = {self.penalty!r} and loss = {self.loss!r} for rows that are read by blocks: they take a "
+                "convex loss other than 'quantile', penalty='l2' or None, and no bounds"
+            )
+        seed, jobs = _seed(self.random_state), inputs.threads(self.n_jobs)
+        journal = Journal(float(self.max_iter), self._print if self.verbose else lambda _: None)
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole, sample = survey(source, loss, scale, self.fit_intercept, terms, jobs, seed)
+            solution = solve_blocks(whole, sample, self.tol, journal, seed)
+        self.n_features_in_, self.reads_ = whole.d, source.reads
+        return solution, whole.classes
 
     def _method(self, tol: float) -> Method:
         """The method; one named "vcsg" or "scsg" gets tol² as its target ε for ‖∇f‖²."""

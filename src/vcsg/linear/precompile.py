@@ -31,7 +31,7 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
         problem = Problem(rows, y, np.ones(64), LOSSES["logistic"], penalty=Penalty(l2=0.1))
         start = np.zeros(problem.shape)
         for solver in SOLVERS:
-            if solver != "dual" or problem.sparse:
+            if solver != "interior-point" and (solver != "dual" or problem.sparse):
                 terms = Penalty(l1=0.1) if solver == "working-set" else problem.penalty
                 given = replace(problem, penalty=terms)
                 solve(given, start, tol=0.0, passes=3, solver=solver, schedule=GrowingAnchor(16))

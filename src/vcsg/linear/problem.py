@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +96,9 @@ class Problem:
     """The value of the intercept's feature; 0 for no intercept."""
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
+
+    in_memory: ClassVar[bool] = True
+    """Whether the rows are at hand; else there are evaluations alone."""
 
     @cached_property
     def n(self) -> int:

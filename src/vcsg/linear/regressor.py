@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from vcsg.linear import inputs
+from vcsg.linear.blocks import BlockSource, blocks_of
 from vcsg.linear.model import ALPHA, PARTIAL, LinearModel
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.method import Method
@@ -64,6 +65,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         n_features_in_: The number of features.
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
+        reads_: For rows that are read by blocks, how often all of them were read.
         solver_: What ran: a solver, several in order, or the method.
         duality_gap_: With an L1 penalty (and for quantiles), f is at most this much above its minimum; else NaN.
         validation_losses_: With `early_stopping`, the mean loss of the held-out rows at every point in turn.
@@ -77,7 +79,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         [3.0]
     """
 
-    losses = ("squared", "huber", "geman-mcclure", "welsch", "quantile", "poisson", "gamma", "tweedie")
+    losses: tuple[str, ...] = ("squared", "huber", "geman-mcclure", "welsch", "quantile", "poisson", "gamma", "tweedie")
 
     def __init__(
         self,
@@ -135,13 +137,19 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         """Fit the model to rows X with targets y.
 
         Args:
-            X: The rows.
-            y: The targets: a number for each row, or a line of several, each of which is fitted by itself.
-            sample_weight: The weight of each row.
+            X: The rows: an array, a CSR matrix, a dataframe; or rows that are read by blocks (docs/linear.md): a large
+                memory map, a Parquet or Arrow dataset, a function that yields (rows, y) blocks, a dask array or
+                dataframe.
+            y: The targets: a number for each row, or a line of several, each of which is fitted by itself; for a
+                dataset or dask dataframe the name of a column, None for a function.
+            sample_weight: The weight of each row; for a dataset the name of its column.
             offset: A number for each row that is added to its aᵀw + c.
             exposure: How much time, area or people stand behind each row's count, for "poisson", "gamma" and
                 "tweedie": the mean is exposure·exp(aᵀw + c), which is offset = log(exposure).
         """
+        source = blocks_of(X, y, sample_weight)
+        if source is not None:
+            return self._fit_blocks(source, offset, exposure)
         return self._fit(X, y, sample_weight, offset, exposure, True, self.warm_start, float(self.max_iter), self.tol)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
@@ -178,6 +186,16 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         self.coef_ = x[:, :-1].astype(X.dtype) if y.ndim == 2 else x[0, :-1].astype(X.dtype)
         self.intercept_ = x[:, -1].astype(X.dtype) if y.ndim == 2 else float(x[0, -1])
         self._conclude(solutions, tol, warn=tol > 0)
+        return self
+
+    def _fit_blocks(self, source: BlockSource, offset: Any, exposure: Any) -> LinearRegressor:
+        self._check_options()
+        if offset is not None or exposure is not None:
+            raise ValueError("offset and exposure are for rows in memory: give rates and weights with the blocks")
+        terms = inputs.penalty(self.penalty, self.alpha, self.l1_ratio, bool(self.positive))
+        solution, _ = self._solve_blocks(source, self._engine, self._scale(None), terms)
+        self.coef_, self.intercept_ = solution.x[0, :-1].copy(), float(solution.x[0, -1])
+        self._conclude([solution], self.tol, warn=self.tol > 0)
         return self
 
     def _path_problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:

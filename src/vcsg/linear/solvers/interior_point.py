@@ -28,7 +28,7 @@ SHORT = 0.995
 
 
 @dataclass
-class Path:
+class CentralPath:
     """The point (β, θ, p, q), and what the equations are made of."""
 
     rows: Any
@@ -103,7 +103,7 @@ class Path:
         raise FloatingPointError("the rows' weighted Gram matrix has no factor")
 
 
-def begin(problem: Problem) -> Path:
+def begin(problem: Problem) -> CentralPath:
     """The start: β = 0 and θ = 0, with p − q = y and both above 0."""
     used = problem.weight > 0
     rows, y, weight = problem.rows[used], problem.y[used], problem.weight[used] / problem.n
@@ -122,7 +122,7 @@ def begin(problem: Problem) -> Path:
     quadratic[:d] = problem.penalty.l2
     room = float(np.abs(y).mean()) or 1.0
     p, q = np.maximum(y, 0.0) + room, np.maximum(-y, 0.0) + room
-    return Path(rows, y, low, high, quadratic, np.zeros(len(quadratic)), np.zeros(len(y)), p, q)
+    return CentralPath(rows, y, low, high, quadratic, np.zeros(len(quadratic)), np.zeros(len(y)), p, q)
 
 
 def solve(problem: Problem, tol: float, journal: Journal) -> Solution:

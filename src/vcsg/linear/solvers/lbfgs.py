@@ -124,6 +124,8 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 def renewal_cost(problem: Problem) -> float:
     """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
+    if not problem.in_memory:
+        return math.inf
     width = problem.d + 1
     stored = problem.rows.nnz * SPARSE_ENTRY if problem.sparse else problem.n * problem.d
     if width > WIDEST or problem.penalty.l1 or (problem.sparse and problem.n * problem.d > DENSE_COPY):
