@@ -35,6 +35,14 @@ class PathModel(LinearModel):
 
     def _search(self, problem: Problem, y: Any, classifier: bool) -> Solution:
         """Set `alphas_`, `scores_`, `alpha_` and `path_`, and return the solution at the best weight."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return self._validated(problem, y, classifier)
+        except FloatingPointError as error:
+            inputs.explain_overflow(problem.rows, problem.y, error)
+            raise
+
+    def _validated(self, problem: Problem, y: Any, classifier: bool) -> Solution:
         name, ratio, passes = str(self.penalty), self.l1_ratio, float(self.max_iter)
         self.alphas_ = falling(problem, self.alphas, name, ratio, self.n_alphas, self.eps, self.tol)
         folds = list(check_cv(self.cv, y, classifier=classifier).split(np.zeros((problem.n, 1)), y))
@@ -49,14 +57,10 @@ class PathModel(LinearModel):
             held = replace(test, penalty=Penalty())
             return np.array([held.anchor(solution.x).value for solution in path(replace(train, threads=1))])
 
-        try:
-            with np.errstate(over="ignore", invalid="ignore"), ThreadPoolExecutor(inputs.threads(self.n_jobs)) as pool:
-                results = pool.map(score, folds)
-                solutions = path(problem)
-                self.scores_ = np.column_stack(list(results))
-        except FloatingPointError as error:
-            inputs.explain_overflow(problem.rows, problem.y, error)
-            raise
+        with ThreadPoolExecutor(inputs.threads(self.n_jobs)) as pool:
+            results = pool.map(score, folds)
+            solutions = path(problem)
+            self.scores_ = np.column_stack(list(results))
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
         return solutions[best]
@@ -83,7 +87,7 @@ class LinearClassifierCV(PathModel, LinearClassifier):
         cv: The number of folds, or a splitter of scikit-learn; None is five folds.
         fit_intercept: Whether to fit an intercept.
         class_weight: As in `LinearClassifier`.
-        tol: The bound on ‖∇f‖ at every solution.
+        tol: The bound on ‖∇f‖ at every solution; with an L1 penalty in units of its weight, where that is below 1.
         max_iter: The largest number of passes over the data for each solution.
         random_state: The seed of the order of rows.
         n_jobs: The number of threads that share the folds; −1 is one for every processor, None is one.
@@ -154,7 +158,7 @@ class LinearRegressorCV(PathModel, LinearRegressor):
         cv: The number of folds, or a splitter of scikit-learn; None is five folds.
         fit_intercept: Whether to fit an intercept.
         positive: Whether all coefficients are 0 or above.
-        tol: The bound on ‖∇f‖ at every solution.
+        tol: The bound on ‖∇f‖ at every solution; with an L1 penalty in units of its weight, where that is below 1.
         max_iter: The largest number of passes over the data for each solution.
         random_state: The seed of the order of rows.
         n_jobs: The number of threads that share the folds; −1 is one for every processor, None is one.

@@ -7,7 +7,7 @@ fit the noise, come later. At every point the mean loss of the held-out rows is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -71,8 +71,8 @@ def solve(
     if problem.loss.kinked or problem.penalty.positive:
         raise ValueError("early_stopping=True needs a loss other than 'quantile' and positive=False")
     train, held = split(problem, fraction, seed)
-    watch = HeldOutRows(held)
-    watched = HeldOutProblem(**{name: getattr(train, name) for name in Problem.__dataclass_fields__}, watch=watch)
+    watch, names = HeldOutRows(held), [part.name for part in fields(Problem)]
+    watched = HeldOutProblem(**{name: getattr(train, name) for name in names}, watch=watch)
     found = lbfgs.solve(watched, start, tol, journal)
     last = len(watch.losses) - 1 == int(np.argmin(watch.losses))
     found.x, found.solver = watch.best, "l-bfgs"

@@ -115,7 +115,11 @@ def solve_path(
     problem: Problem, alphas: Array, penalty: str, l1_ratio: float, tol: float, passes: float, seed: int = 0,
     tick: Tick = lambda: None,
 ) -> list[Solution]:  # fmt: skip
-    """The solutions for falling weights of the penalty, each from the one before."""
+    """The solutions for falling weights of the penalty, each from the one before.
+
+    With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
+    large beside the weight, and coefficients would stay 0 that should not.
+    """
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)
@@ -126,7 +130,7 @@ def solve_path(
         if shape_of(part, x, tol).lasso:
             columns = part.rows.tocsc() if part.sparse and columns is None else columns
             journal = Journal(passes)
-            solution = working_set.solve(part, x, tol, journal, columns, stronger)
+            solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
             solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
             stronger = terms.l1
         else:
@@ -163,7 +167,7 @@ def linear_path(
         fit_intercept: Whether to fit an intercept.
         positive: Whether coefficients are bounded to be 0 or above.
         sample_weight: The weight of each row.
-        tol: The bound on ‖∇f‖ at every solution.
+        tol: The bound on ‖∇f‖ at every solution; with an L1 penalty in units of its weight, where that is below 1.
         max_iter: The largest number of passes over the data for each solution.
         progress: Whether to draw a progress bar on the standard error stream.
         options: Other options of `LinearRegressor` or `LinearClassifier`, such as `scale` or `class_weight`.
@@ -180,9 +184,14 @@ def linear_path(
     model = kind(loss, penalty=penalty, l1_ratio=l1_ratio, fit_intercept=fit_intercept, tol=tol, max_iter=max_iter,
                  **bounds, **options)  # fmt: skip
     problem = model._path_problem(X, y, sample_weight)
-    weights = falling(problem, alphas, penalty, l1_ratio, n_alphas, eps, tol)
-    bar = ProgressBar(len(weights), progress)
-    return joined(weights, solve_path(problem, weights, penalty, l1_ratio, tol, float(max_iter), tick=bar.tick))
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = falling(problem, alphas, penalty, l1_ratio, n_alphas, eps, tol)
+            bar = ProgressBar(len(weights), progress)
+            return joined(weights, solve_path(problem, weights, penalty, l1_ratio, tol, float(max_iter), tick=bar.tick))
+    except FloatingPointError as error:
+        inputs.explain_overflow(problem.rows, problem.y, error)
+        raise
 
 
 def falling(problem: Problem, alphas: Any, penalty: str, l1_ratio: float, count: int, eps: float, tol: float) -> Array:

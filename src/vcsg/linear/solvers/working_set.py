@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcsg.linear.kernels import column_steps as kernel
+from vcsg.linear.kernels.losses import SQUARED
 from vcsg.linear.problem import Array, PassResult, Problem, violation
 from vcsg.linear.solution import Journal, Solution
 
@@ -29,6 +30,8 @@ FLOOR = 1e-4
 """The least curvature of a row, in units of its bound, so that a model has a minimum."""
 LEAST = 1e-8
 """The least curvature of a row where there is no bound on it."""
+ROUGH, EXACT = 0.1, 1e-3
+"""How far coordinate descent goes on a quadratic model, in steps of the first epoch: further where the model is f."""
 EPOCHS = 100
 """The largest number of epochs of coordinate descent on one quadratic model."""
 NEWTON = 50
@@ -94,7 +97,7 @@ class WorkingSet:
             terms.l1,
             terms.l2,
             terms.positive,
-            0.1,
+            EXACT if self.problem.loss.code == SQUARED else ROUGH,
             EPOCHS,
         )
         direction, before = target - self.w, self.value
