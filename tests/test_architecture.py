@@ -11,13 +11,13 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "extend", "cli", "__main__",
+        "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
-        "closures",
+        "sampling", "randomness", "feeding", "certificate", "record", "watch", "state", "holder", "course", "point",
+        "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
@@ -45,8 +45,15 @@ ORDER: dict[str, list[str]] = {
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
         "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
-    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
-    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
+    "commands": [
+        "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
+        "report_command", "list_command", "data_command",
+    ],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
+    "study.view": [
+        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
+        "findings", "figures",
+    ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [
         "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",
@@ -58,8 +65,9 @@ EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"dask", "llvmlite", "matplotlib", "numba", "pyarrow", "scipy", "sklearn", "threadpoolctl"},
-    "workloads": {"PIL", "pooch"},
+    "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "commands": {"typer"},
     "cli": {"typer"},
 }
 """What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""

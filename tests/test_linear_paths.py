@@ -132,7 +132,7 @@ def test_the_bar_and_the_picture(data: tuple[Any, Any], capsys: pytest.CaptureFi
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model", [LinearClassifierCV(n_alphas=3, cv=2), LinearRegressorCV(n_alphas=3, cv=2)], ids=str)
+@pytest.mark.parametrize("model", [LinearClassifierCV(n_alphas=2, cv=2), LinearRegressorCV(n_alphas=2, cv=2)], ids=str)
 def test_scikit_learns_checks_along_paths(model: Any) -> None:
     for estimator, check in estimator_checks_generator(model):
         if "sample_weight_equivalence" not in check.func.__name__:  # folds see repeated rows, and weights not

@@ -80,6 +80,7 @@ def test_quantiles_as_linear_programming_finds_them(level: float, alpha: float, 
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-6)
     assert ours.solver_ == "interior-point"
+    assert ours.certificate_ is None
     assert ours.history_[-1].gradient_norm <= 1e-8
 
 
@@ -141,6 +142,7 @@ def test_early_stopping_takes_the_point_that_suits_held_out_rows(kind: Any) -> N
     model = kind(alpha=1e-9, tol=1e-8, early_stopping=True, validation_fraction=0.3, random_state=0).fit(X, y)
     losses = model.validation_losses_
     assert int(np.argmin(losses)) == len(losses) - 6
+    assert model.certificate_ is None
     full = kind(alpha=1e-9, tol=1e-8).fit(X, y)
     fresh = rng.normal(size=(2000, 120))
     truth = fresh[:, 0] > 0 if kind is LinearClassifier else fresh[:, 0]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         PaperSVRG,
         WeightedSVRG,
     )
+    from vcsg.run.certificate import Certificate
     from vcsg.run.per_sample import per_sample
     from vcsg.run.record import Record, stationary
     from vcsg.training import Result, fit
@@ -67,6 +68,7 @@ __all__ = [
     "Auto",
     "BatchingSVRG",
     "BiasedSVRG",
+    "Certificate",
     "FiniteSumOptimizer",
     "GrowingSVRG",
     "Method",
@@ -92,6 +94,7 @@ _ROOMS = ("linear", "method", "workloads")
 _HOMES = {
     "vcsg.method": ("Method", "make", "methods", "register"),
     "vcsg.optimizer": ("FiniteSumOptimizer",),
+    "vcsg.run.certificate": ("Certificate",),
     "vcsg.run.per_sample": ("per_sample",),
     "vcsg.run.record": ("Record", "stationary"),
     "vcsg.training": ("Result", "fit"),

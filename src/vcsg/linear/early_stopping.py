@@ -75,7 +75,7 @@ def solve(
     watched = HeldOutProblem(**{name: getattr(train, name) for name in names}, watch=watch)
     found = lbfgs.solve(watched, start, tol, journal)
     last = len(watch.losses) - 1 == int(np.argmin(watch.losses))
-    found.x, found.solver = watch.best, "l-bfgs"
+    found.x, found.solver, found.measured = watch.best, "l-bfgs", False
     if not last:
         found.converged, found.message = True, "the loss on held-out rows falls no further"
     return found, watch.losses

@@ -27,6 +27,7 @@ from vcsg.linear.solvers.choice import SOLVERS
 from vcsg.linear.solvers.family import run
 from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
+from vcsg.run.certificate import Certificate
 
 ALPHA = 1e-4
 """The weight of the penalty unless given."""
@@ -154,6 +155,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
         self.solver_ = "; ".join(dict.fromkeys(solution.solver for solution in solutions))
+        last = [solution.history[-1] for solution in solutions]
+        norm2 = sum(entry.gradient_norm**2 for entry in last)
+        measured = all(solution.converged and solution.measured for solution in solutions)
+        self.certificate_ = Certificate(norm2, norm2, 1.0, last[0].rows) if measured else None
         self.duality_gap_ = max((s.gap for s in solutions), key=lambda gap: math.inf if math.isnan(gap) else gap)
         for solution in solutions:
             if warn and not solution.converged:

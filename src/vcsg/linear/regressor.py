@@ -67,6 +67,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
         reads_: For rows that are read by blocks, how often all of them were read.
         solver_: What ran: a solver, several in order, or the method.
+        certificate_: The ‖∇f‖² of the solution, measured over all rows (`vcsg.Certificate`); None where the fit ended
+            above tol, or by another measure than ‖∇f‖ (`early_stopping`, quantiles).
         duality_gap_: With an L1 penalty (and for quantiles), f is at most this much above its minimum; else NaN.
         validation_losses_: With `early_stopping`, the mean loss of the held-out rows at every point in turn.
 

@@ -73,6 +73,8 @@ class Solution:
     """Why it ended."""
     solver: str = ""
     """The solvers that ran, in order."""
+    measured: bool = True
+    """Whether the last entry of the history has ‖∇f‖ at x over all rows."""
     last: PassResult | None = None
     """The pass over all rows at x, where the solver has it."""
     gap: float = math.nan

@@ -142,4 +142,4 @@ def solve(problem: Problem, tol: float, journal: Journal) -> Solution:
             break
         best = min(best, gap)
     message = "the duality gap is ≤ tol" if gap <= tol else "the duality gap falls no further, for rounding"
-    return Solution(x, journal.history, gap <= tol, message, gap=gap)
+    return Solution(x, journal.history, gap <= tol, message, measured=False, gap=gap)
