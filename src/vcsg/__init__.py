@@ -7,7 +7,8 @@ for inputs, targets in optimizer.batches(loader, passes=30):
     optimizer.step(closure)
 optimizer.load_output()
 
-`vcsg.fit` does all of that for a model, a loss and data; `vcsg.linear` has linear models as scikit-learn estimators.
+`vcsg.fit` does all of that for a model, a loss and data; `vcsg.linear` has linear models as scikit-learn estimators,
+and `vcsg.theory` plans a run and holds what is proved.
 Names are imported when they are first used, so that a part that needs no torch does not load it.
 """
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vcsg.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from vcsg import linear, method, workloads
+    from vcsg import linear, method, theory, workloads
     from vcsg.method import Method, make, methods, register
     from vcsg.optimizer import FiniteSumOptimizer
     from vcsg.presets import (
@@ -87,10 +88,11 @@ __all__ = [
     "per_sample",
     "register",
     "stationary",
+    "theory",
     "workloads",
 ]
 
-_ROOMS = ("linear", "method", "workloads")
+_ROOMS = ("linear", "method", "theory", "workloads")
 _HOMES = {
     "vcsg.method": ("Method", "make", "methods", "register"),
     "vcsg.optimizer": ("FiniteSumOptimizer",),
