@@ -31,13 +31,17 @@ ORDER: dict[str, list[str]] = {
         "arguments", "fitting",
     ],
     "linear": [
-        "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
+        "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
+        "early_stopping", "inputs", "blocks", "row_sample", "out_of_core", "model", "classifier",
+        "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
-        "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
-        "dual_steps", "column_steps",
+        "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",
+        "newton_steps", "dual_steps", "column_steps",
     ],
-    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
+    "linear.solvers": [
+        "newton", "lbfgs", "growing", "dual", "working_set", "interior_point", "choice", "automatic", "family",
+    ],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
@@ -76,7 +80,7 @@ EXTRAS = {
     "theory": {"matplotlib", "rich"},
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
-    "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"dask", "llvmlite", "matplotlib", "numba", "pyarrow", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "experiments": {"matplotlib", "plotly", "rich", "scipy"},
