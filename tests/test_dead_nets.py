@@ -190,7 +190,10 @@ def test_fewer_steps_than_tell_are_not_judged() -> None:
     watch = Watch(first_loss=2.3, lowest_loss=0.5, loss_scale=2.3)
     assert watch.ending_fault([2.4] * 15) is None
     assert watch.ending_fault([2.4] * 16) is not None
-    assert watch.ending_fault([2.4] * 16, certain=True) is None
+    assert watch.ending_fault([2.4] * 16, goes_on=True) is not None
+    assert watch.ending_fault([0.6, 4.2] * 8) is None
+    assert watch.ending_fault([2.0, 2.8] * 8, goes_on=True) is not None
+    assert watch.ending_fault([0.9, 4.2] * 8, goes_on=True) is None  # within the noise
     assert watch.ending_fault([1.0] * 32) is None
     assert Watch().ending_fault([1e9] * 32) is None  # nothing is known of the first loss
 

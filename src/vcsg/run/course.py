@@ -401,7 +401,7 @@ class Course:
         self._holder.restore("anchor")
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
         state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
-        state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, False
+        state.loss_sum, state.loss_size, state.loss_squares, state.loss_count, state.judged = 0.0, 0.0, 0.0, 0, False
         state.last_losses, state.L_measured = [], None
         state.rollbacks += 1
         tried = state.L
@@ -653,17 +653,20 @@ class Course:
             self._begin_watch(losses[: max(0, MANY_STEPS - state.loss_count)])
         state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
         state.loss_size += sum(map(abs, losses))
+        state.loss_squares += sum(loss * loss for loss in losses)
         if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
             return None
-        mean, size, count = state.loss_sum / state.loss_count, state.loss_size / state.loss_count, state.loss_count
-        state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, True
+        count = state.loss_count
+        mean, size, square = state.loss_sum / count, state.loss_size / count, state.loss_squares / count
+        state.loss_sum, state.loss_size, state.loss_squares, state.loss_count, state.judged = 0.0, 0.0, 0.0, 0, True
         # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
         loss, penalty, least = self._value(mean), self._holder.penalty, self._least_change
-        back = state.watch.return_fault(loss) if count >= MANY_STEPS else None
+        error = math.sqrt(max(0.0, square - mean * mean) / count)
+        back = state.watch.return_fault(loss, error) if count >= MANY_STEPS else None
         fault = back or state.watch.loss_fault(loss, size + penalty, least=least)
         if fault or state.position < state.phase.count:
             return fault
-        return state.watch.ending_fault(self._last_values(), least, certain=True)
+        return state.watch.ending_fault(self._last_values(), least, goes_on=True)
 
     def _begin_watch(self, losses: Sequence[float]) -> None:
         """The first steps are done, of which these are the last: their mean is the first loss."""

@@ -56,6 +56,7 @@ class CourseState:
     loss_count: int = 0
     """The losses of the inner steps since they were last judged; only where no anchor judges."""
     loss_size: float = 0.0
+    loss_squares: float = 0.0
     """Σ|loss| of the same steps."""
     last_losses: list[float] = field(default_factory=list)
     """The losses of the last steps since the last anchor or roll-back, at most `LAST_STEPS`: they judge the end."""

@@ -21,10 +21,10 @@ COLLAPSE = 5.0
 """E‖∇f_i‖² may fall by this factor while the loss rises back, and no more: beyond it the net is dead."""
 CARRIERS = 8.0
 """Samples that carry a rise of the loss are believed only where a smaller anchor had met so many of them on average."""
-LAST_STEPS = 32
-"""The most losses of last steps that tell whether the point where a run ends is a good one."""
-FEW_LAST_STEPS = 16
-"""The fewest."""
+RETURN_ERRORS = 4.0
+"""The standard errors of a mean loss of steps that are allowed for, where it is said to be back where it began."""
+LAST_STEPS = 16
+"""The losses of last steps that tell whether the point where a run ends is a good one."""
 
 
 class Diverged(RuntimeError):
@@ -139,10 +139,14 @@ class Watch:
         if not self.best_loss <= loss:
             self.best_loss, self.best_moment = loss, anchor.moment
 
-    def return_fault(self, loss: float) -> str | None:
-        """Say that a loss which fell by half is back where it began, as that of a net that died; else None."""
+    def return_fault(self, loss: float, error: float) -> str | None:
+        """Say that a loss which fell by half is back where it began, as that of a net that died; else None.
+
+        It is the mean over some steps, with its standard error. Points and losses of steps that follow each other are
+        alike, and the lowest of many means is low by chance; so a quarter of the fall, less many errors, decides.
+        """
         fall = self.first_loss - self.lowest_loss
-        if fall > abs(self.first_loss) / 2 and loss > self.first_loss - fall / 20:
+        if fall > abs(self.first_loss) / 2 and loss - RETURN_ERRORS * error > self.first_loss - fall / 4:
             return f"the loss is back at {loss:.4g}, where it began, after {self.lowest_loss:.4g}"
         return None
 
@@ -174,31 +178,31 @@ class Watch:
             return 0.0
         return max(self.loss_scale, abs(self.first_loss), self.first_loss - self.lowest_loss, least)
 
-    def ending_fault(self, losses: Sequence[float], least: float = 0.0, certain: bool = False) -> str | None:
+    def ending_fault(self, losses: Sequence[float], least: float = 0.0, goes_on: bool = False) -> str | None:
         """Say what is wrong with the point where steps of these losses, the last `LAST_STEPS` or fewer, have led.
 
         It is condemned where they are back where the loss began, after it had fallen by more than half, but for a tenth
         of the fall; or where they grew beyond what an anchor may have. It is the geometric mean of what they are above
         the lowest loss that is compared: by Markov's inequality that of k losses exceeds c times their mean with a
-        probability of c^−k at most, however heavy their tail. Where the run goes on (`certain`), more steps are asked
-        for than where it ends.
+        probability of c^−k at most, however heavy their tail. Where the run goes on, and is judged so again and again,
+        four standard errors are allowed for.
         """
         first, lowest = self._references()
         fall, scale = first - lowest, self._scale(least)
-        if len(losses) < (LAST_STEPS if certain else FEW_LAST_STEPS) or not scale:
+        if len(losses) < LAST_STEPS or not scale:
             return None
-        last = losses if certain else losses[-FEW_LAST_STEPS:]
-        if fall > abs(first) / 2 and _typical_excess(last, lowest, fall) > 0.9 * fall:
-            return f"the loss is back at {statistics.median(last):.4g}, where it began, after {lowest:.4g}"
-        if _typical_excess(last, self.lowest_loss, scale) > LOSS_GROWTH * scale:
-            return f"the loss grew from {self.lowest_loss:.4g} to {statistics.median(last):.4g}"
+        margin = RETURN_ERRORS * statistics.stdev(losses) / math.sqrt(len(losses)) if goes_on else 0.0
+        if fall > abs(first) / 2 and _typical_excess(losses, lowest, fall) - margin > (0.75 if goes_on else 0.9) * fall:
+            return f"the loss is back at {statistics.median(losses):.4g}, where it began, after {lowest:.4g}"
+        if _typical_excess(losses, self.lowest_loss, scale) - margin > LOSS_GROWTH * scale:
+            return f"the loss grew from {self.lowest_loss:.4g} to {statistics.median(losses):.4g}"
         return None
 
     def gained_nothing(self, losses: Sequence[float]) -> str | None:
         """Say that steps of these losses have led no lower than the first loss, or None."""
         count, (first, _) = len(losses), self._references()
         above = sum(loss > first for loss in losses)
-        if count < FEW_LAST_STEPS or above < count / 2 + 2 * math.sqrt(count):
+        if count < LAST_STEPS or above < count / 2 + 2 * math.sqrt(count):
             return None
         return f"the loss is {statistics.median(losses):.4g}, and it began at {first:.4g}"
 
