@@ -463,7 +463,7 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("svrg", {"chunk": 4}, "chunk = 4: the batches of the loop, of 8 samples, are evaluated as they come"),
     ("saga", {}, "saga keeps a gradient for each of fixed blocks.* let the optimizer draw, or choose svrg"),
     ("snvrg", {}, "snvrg has mini-batches of a size of their own.* let the optimizer draw"),
-    ("svrg", {"lr": torch.tensor([0.1, 0.2])}, "lr = tensor.*: give one number, or a tensor with one element"),
+    ("svrg", {"lr": torch.tensor([0.1, 0.2])}, "lr = tensor.*: Tensor lr must be 1-element; give one number"),
 ]
 
 
