@@ -11,7 +11,7 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "method", "run", "gpu", "options", "optimizer", "presets", "training", "linear",
-        "workloads", "study", "extend", "cli", "__main__",
+        "workloads", "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "run": [
@@ -41,6 +41,10 @@ ORDER: dict[str, list[str]] = {
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
         "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
+    "commands": [
+        "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
+        "report_command", "list_command", "data_command",
+    ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
@@ -56,6 +60,7 @@ EXTRAS = {
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "commands": {"typer"},
     "cli": {"typer"},
 }
 """What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""

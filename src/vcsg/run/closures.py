@@ -20,6 +20,9 @@ from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import add, all_finite, copy_to, norm, norm2, uses_foreach
 
+TRACED_STEPS = 128
+"""Steps after which the faintest traces of old gradients are dropped from a memory."""
+
 
 class ClosureExecutor:
     """Does the work of one batch of the current phase at each call of `step`, and reports it to the course."""
@@ -266,6 +269,8 @@ class ClosureExecutor:
                     point.store(f"anchor{write}")
                 copy_to(point.vector(f"mean{write}"), v)
             point.descend(v, added, numbers)
+        if write and state.steps % TRACED_STEPS == 0:
+            point.drop_traces(f"mean{write}")
         if closure:
             point.show_direction(v)
         course.take_steps([value], [beside])
