@@ -10,8 +10,8 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "run", "gpu", "options", "optimizer", "presets", "training", "linear",
-        "workloads", "study", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "method", "run", "gpu", "optimizer_options", "optimizer", "presets", "training",
+        "linear", "workloads", "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "run": [

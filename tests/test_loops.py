@@ -205,9 +205,9 @@ def test_every_gradient_is_counted(name: str) -> None:
 def test_a_run_goes_on_from_any_batch(name: str) -> None:
     problem, p = quadratic(N), parameter()
     optimizer = made(name, p, L=None, output="weighted", seed=3)
-    batches, kept = list(passes_of(problem, 6)), []
+    batches, kept = list(passes_of(problem, 5)), []
     for k, (_, batch) in enumerate(batches):
-        if k % 7 == 3:
+        if k % 9 == 3:
             kept.append((k, p.detach().clone(), copy.deepcopy(optimizer.state_dict())))
         optimizer.step(closure(p, batch), samples=len(batch[0]))
     for k, x, state in kept:
@@ -227,7 +227,7 @@ def test_a_diverged_run_goes_back(name: str, caplog: pytest.LogCaptureFixture) -
     records: list[vcsg.Record] = []
     optimizer = made(name, p, L=0.02, callback=records.append)
     with caplog.at_level(logging.WARNING, "vcsg"):
-        for _ in range(60):
+        for _ in range(40):
             for batch in optimizer.loop(loader(problem)):
                 optimizer.step(closure(p, batch))
     assert "diverged" in caplog.text

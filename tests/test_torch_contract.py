@@ -74,7 +74,7 @@ def test_the_loss_goes_the_right_way(name: str, contiguous: bool, maximize: bool
     assert type(optimizer).__name__ in repr(optimizer)
     gradient = closure_of(optimizer, weight, bias, given)
     start = gradient().item()
-    advance(optimizer, gradient, 60)
+    advance(optimizer, gradient, 40)
     assert (gradient().item() > start) if maximize else (gradient().item() < start)
 
 

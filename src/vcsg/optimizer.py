@@ -29,7 +29,7 @@ from vcsg.method import registry
 from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
-from vcsg.options import GROUP_OPTIONS, RunOptions, check_group, check_options
+from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches

@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from vcsg.method import catalogue
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.options import CommonOptions
+from vcsg.optimizer_options import CommonOptions
 
 
 class GD(FiniteSumOptimizer, method=catalogue.gd):
