@@ -129,10 +129,10 @@ class ClosureExecutor:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""
         self.course.receive(self._told, self._counter.rows)
 
-    def _check_alike(self, samples: float) -> None:
+    def _check_alike(self, samples: float | None = None) -> None:
         """Refuse a mini-batch whose size, as the mean over the ranks of what each found, is not what this one found."""
         own = self.course.samples()
-        if abs(samples - own) > 0.02 * own:  # the mean may be rounded to half precision
+        if samples is not None and abs(samples - own) > 0.02 * own:  # the mean may be rounded to half precision
             raise ValueError(
                 f"the loops of the ranks handed over batches of different sizes: {own} samples for all where this "
                 f"rank's is the measure, {samples:.4g} in the mean. Give all ranks as many samples, as "
@@ -254,9 +254,12 @@ class ClosureExecutor:
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
             fused = self._fused()
             if not table and not fused:
-                weight, told = self._weight(), (value, beside, float(course.samples()))
-                value, beside, samples = self.ranks.combine(course.rule, v, at_anchor, mean, weight, told, buffers)
-                self._check_alike(samples)
+                sizes = [float(course.samples())] if course.loop_sizes else []  # those of loops could differ by rank
+                told = (value, beside, *sizes)
+                value, beside, *sizes = self.ranks.combine(
+                    course.rule, v, at_anchor, mean, self._weight(), told, buffers
+                )
+                self._check_alike(*sizes)
             if looked and not all_finite(v):
                 value = math.nan
             fault = f"in epoch {state.epoch} the loss or the gradient is not finite"
