@@ -10,10 +10,10 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer", "presets", "training",
-        "linear", "workloads", "study", "experiments", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options", "optimizer",
+        "presets", "training", "linear", "workloads", "study", "experiments", "extend", "commands", "cli", "__main__",
     ],
-    "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
+    "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "theory": [
         "setting", "one_epoch", "anchor_noise", "exact_moments", "optimal_lambda", "rates", "resting_anchor",
         "moving_anchor", "planned_epochs", "guarantees", "statements", "lemma_checks", "bound_checks", "rate_checks",
@@ -21,8 +21,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "certificate", "record", "watch", "state", "holder", "course", "point",
-        "ranks", "closures",
+        "sampling", "randomness", "feeding", "certificate", "record", "watch", "handed_batches", "state", "holder",
+        "course", "point", "looking", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

@@ -38,9 +38,9 @@ def certify(anchor: Anchor, ifo: int, confidence: float, largest: float | None) 
 
     `largest` is a bound of every ‖∇f_i‖; None where none is known.
     """
-    if anchor.B == anchor.n:
+    if anchor.whole:
         return Certificate(anchor.g_norm2, anchor.g_norm2, 1.0, anchor.B)
-    if largest is None or confidence == 1:
+    if largest is None or confidence == 1 or anchor.overlap != 1:  # else samples are not without replacement
         return None
     if anchor.g_norm2 > largest**2 * (1 + 1e-6):
         raise ValueError(

@@ -24,6 +24,7 @@ from vcsg.method.definition import Method
 from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
+from vcsg.run.handed_batches import LoopSizes, completed, resized
 from vcsg.run.holder import Holder, StepNumbers, averaging_weight
 from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
@@ -47,6 +48,8 @@ class CourseOptions:
     variance: str = "chunks"
     chunk: int = 1024
     clip_norm: float | None = None
+    batch_size: int | None = None
+    """The size of the batches that a loop hands over, on each rank; None where samples are drawn here."""
 
     @property
     def exact(self) -> bool:
@@ -120,6 +123,18 @@ class Course:
     def anchor_complete(self) -> bool:
         """Whether all chunks of the anchor are in, so that `close_anchor` is to be called."""
         return self.state.phase.kind == "anchor" and self.state.position == self.state.phase.count
+
+    @property
+    def needs_one_point(self) -> bool:
+        """Whether the method has no anchor in any epoch: a step needs the gradient at x, and nothing else."""
+        drawn = self.method.drawn != "never" and any(w.mean for w in self.method.choices)
+        return not drawn and not self.remembers_point
+
+    @property
+    def loop_sizes(self) -> LoopSizes | None:
+        """The sizes of the batches that a loop hands over; None where samples are drawn here."""
+        size = self.options.batch_size
+        return None if size is None else LoopSizes(size, self.n, self.share.ranks)
 
     @property
     def blocks(self) -> int:
@@ -202,7 +217,9 @@ class Course:
         return self.share.samples(self.state.phase, self.state.position)
 
     def sample_numbers(self) -> list[int]:
-        """The samples of the current batch that this rank evaluates."""
+        """The samples of the current batch that this rank evaluates; none where a loop knows them alone."""
+        if self.loop_sizes:
+            return []
         own = self.share.part(self.state.phase, self.state.position)[0]
         return [int(i) for i in self.state.phase.indices[own]]
 
@@ -216,6 +233,26 @@ class Course:
         self.state.full_anchor = True
 
     # --- what executors report
+
+    def receive(self, told: int | None, seen: int | None) -> None:
+        """The batch in hand comes from a loop: of so many samples as it was told, or seen, or is to be expected."""
+        state, loop = self.state, self.loop_sizes
+        if loop is None:
+            return
+        size = loop.size(told, seen, state.loop.expected(loop), guess=self.needs_one_point)
+        state.loop = replace(state.loop, parts=list(state.loop.parts))  # an error in this step puts the old one back
+        state.loop.arrive(size, loop, state.phase.kind == "anchor")
+        width = self.share.width(state.phase, state.position)
+        state.phase = resized(state.phase, state.position, width, size, state.loop, loop, state.anchor_size)
+
+    def begin_pass(self, short: bool) -> None:
+        """The loop begins a pass, which ends with a short batch or drops it."""
+        state, loop = self.state, self.loop_sizes
+        assert loop is not None
+        state.loop.begin(short)
+        if state.phase.kind == "anchor":
+            before = [state.phase.size(k) for k in range(state.position)]
+            state.phase = completed(state.phase, before, state.loop, loop, state.anchor_size)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
         """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).
@@ -263,7 +300,7 @@ class Course:
         """The anchor is complete, on all ranks: judge its point. A good one is planned from, and gone back to later."""
         state = self.state
         state.anchor_sum = total
-        anchor = total.close(self.n, g_norm2)
+        anchor = total.close(self.n, g_norm2, state.loop.overlap)
         anchor = replace(anchor, loss=anchor.loss + self._holder.sign * self._holder.penalty)
         if state.epoch == state.good_epoch:
             state.watch = state.watch.renewed()  # back at a point that was accepted: it is the reference
@@ -362,8 +399,8 @@ class Course:
         self.state.deterministic = True
         self.state.ifo += self.samples()
 
-    def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
-        """Inner steps were taken; the loss of each at x and at the anchor.
+    def take_steps(self, losses: Sequence[float], beside: Sequence[float], known: bool = True) -> None:
+        """Inner steps were taken; the loss of each at x and at the anchor, which tells nothing where it is not known.
 
         Of several taken at once, one may turn out not to have been allowed: the run then goes back.
         """
@@ -377,8 +414,11 @@ class Course:
                 state.depth = write or state.depth
             self._count_moves(good)
             state.position += good
-            state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
-            if fault := self._judge_losses(losses[:good]):
+            if known:
+                state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
+            else:
+                state.judged = True  # by its gradients, which were finite
+            if known and (fault := self._judge_losses(losses[:good])):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
             elif state.position == phase.count:
                 self._end_epoch()
@@ -417,7 +457,7 @@ class Course:
 
     def begin_anew(self) -> None:
         """Begin the epoch again at x: parameters move from now on of which no anchor knows."""
-        self.state.depth, self.state.curvatures = -1, []
+        self.state.depth, self.state.curvatures, self.state.moments = -1, [], 0
         self._begin_epoch()
 
     def pass_over(self) -> None:
@@ -479,7 +519,11 @@ class Course:
             if state.full_anchor:
                 state.anchor_size, state.full_anchor = self.n, False
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
-            if method.table or self.options.exact:
+            if loop := self.loop_sizes:
+                state.loop = replace(state.loop, parts=[])
+                sizes = state.loop.ahead(size, loop)
+                self._enter("anchor", len(sizes), sum(sizes), sizes)
+            elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
             else:
                 sizes = chunks(size, self.options.chunk, self._least)
@@ -508,6 +552,8 @@ class Course:
         if state.L is None or again:
             state.curvatures, state.L_measured = [], None
             draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
+            if self.options.batch_size:
+                draws, size = smoothness.plan_whole(self.options.batch_size, self.n, self.share.ranks)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()

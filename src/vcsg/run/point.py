@@ -49,6 +49,8 @@ class Point:
         """The parameters that require a gradient, as of the last `refresh`."""
         self.randomness = Randomness()
         self._vectors: dict[str, list[Tensor]] = {}
+        self._shown: dict[int, tuple[int, int]] = {}
+        self._left: Tensor | None = None
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,9 +190,14 @@ class Point:
         params = self.params
         for p in params:
             p.grad = None
+        suspect, self._left = self._left, None
+        if suspect is not None:
+            planted = suspect.grad = torch.zeros_like(suspect)
         self.randomness.seed(seed)
         with torch.enable_grad():
             loss = closure()
+        if suspect is not None:
+            self._check_cleared(suspect, planted)
         left = []
         for p in params:
             left.append(p.grad)
@@ -202,6 +209,40 @@ class Point:
         if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
         return loss, self.regularised(gradient)
+
+    def look_for_gradients(self) -> None:
+        """See whether a parameter has a gradient before the closure runs, other than `show_direction` left there.
+
+        It is lost, and that is right where the closure begins with zero_grad(), as the next `evaluate` finds out. If it
+        does not, gradients were to be accumulated.
+        """
+        self._left = None
+        for p in self.params:
+            if p.grad is None or self._shown.get(id(p)) == (id(p.grad), p.grad._version):
+                continue
+            if p.grad.layout is not torch.strided or p.grad.any():
+                self._left = p
+                return
+
+    def _check_cleared(self, p: Tensor, planted: Tensor) -> None:
+        """Refuse a closure that has added its gradient to the zeros that were there, without clearing them first."""
+        if p.grad is planted and planted._version == 1:
+            raise RuntimeError(
+                "a parameter has a gradient before the closure runs, and the closure does not clear it: gradients "
+                "cannot be accumulated over batches. Take a larger batch_size instead, or call optimizer.zero_grad() "
+                "at the beginning of the closure"
+            )
+
+    def present_gradient(self) -> list[Tensor]:
+        """The gradient of f from those that backward() has left in the parameters, which stay; [] where it left none.
+
+        A parameter without one has the gradient 0.
+        """
+        left = [p.grad for p in self.params]
+        if all(g is None for g in left):
+            return []
+        kept = [dense(p, g) for p, g in zip(self.params, left, strict=True)]
+        return self.regularised([k.clone() if k is g else k for k, g in zip(kept, left, strict=True)])
 
     def regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """The gradient with the sign to maximise and the exact gradient of (weight_decay/2)‖x‖², of groups that ask."""
@@ -360,13 +401,20 @@ class Point:
 
     def show_direction(self, v: list[Tensor]) -> None:
         """Let `p.grad` hold v."""
+        self._shown = {}
         for p, direction in zip(self.params, v, strict=True):
             p.grad = direction if direction.dtype == p.dtype else direction.to(p.dtype)
+            self._shown[id(p)] = id(p.grad), p.grad._version
 
 
 def _wide(p: Tensor) -> torch.dtype:
     """The dtype in which a gradient of p is kept: sums of many terms need more than half precision."""
     return torch.float32 if p.dtype in HALF else p.dtype
+
+
+def placed(saved: Tensor, p: Tensor) -> Tensor:
+    """A copy of what was saved of a parameter, on its device and as precise, or more so where it is in half."""
+    return saved.to(p.device, saved.dtype if p.dtype in HALF else p.dtype, copy=True)
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:

@@ -110,7 +110,7 @@ class Stationary:
         if certificate is not None and certificate.bound <= self.eps:
             return True
         # Not the estimate without bias: near a minimum that is negative for every second anchor.
-        near = anchor is not None and anchor.B < anchor.n and anchor.g_norm2 <= self.eps
+        near = anchor is not None and not anchor.whole and anchor.g_norm2 <= self.eps
         return Answer.CONFIRM if near else False
 
 
