@@ -83,10 +83,10 @@ def vcsg_sizes(j: int, n: int, found: list[float], options: dict) -> tuple[int, 
     floor, gamma = options.get("b_min", 1 if paper else min(16, n)), 1 / 3 if paper else 2 / 3
     if j == 1 and options.get("first_epoch", paper):
         b = round(n**0.25)
-        return n, max(b, floor), gamma / math.sqrt(n) * math.sqrt(max(b, floor) / b), "start", B
+        return n, max(b, floor), gamma * min(1.0, max(b, floor) / b / math.sqrt(n)), "start", B
     if term1 <= term2:
         return B, max(round(B**0.25), floor), gamma, "first", B
-    return B, max(1, floor), gamma * math.sqrt(max(1, floor) / B), "second", B
+    return B, max(1, floor), gamma * min(1.0, max(1, floor) / math.sqrt(B)), "second", B
 
 
 def growing_sizes(j: int, n: int, ratio: float, options: dict) -> tuple[int, int, float, int]:

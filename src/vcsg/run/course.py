@@ -397,7 +397,7 @@ class Course:
                 "stop by another rule than vcsg.stationary"
             )
         self.state.deterministic = True
-        self.state.ifo += self.samples()
+        self.state.ifo += self.state.phase.size(self.state.position)  # what one rank does, for any number of them
 
     def take_steps(self, losses: Sequence[float], beside: Sequence[float], known: bool = True) -> None:
         """Inner steps were taken; the loss of each at x and at the anchor, which tells nothing where it is not known.
