@@ -11,7 +11,7 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "study", "extend", "cli", "__main__",
+        "integrations", "study", "extend", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
     "run": [
@@ -41,6 +41,7 @@ ORDER: dict[str, list[str]] = {
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
         "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
+    "integrations": ["tracking"],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
@@ -56,6 +57,7 @@ EXTRAS = {
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "integrations": {"accelerate", "lightning", "skorch", "transformers"},
     "cli": {"typer"},
 }
 """What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""
