@@ -20,16 +20,13 @@ class Solver(BaseSolver):
     """Minimises Σ log(1 + exp(−y_i·x_iᵀβ)) + lmbd/2·‖β‖²: n times the mean that the classifier minimises."""
 
     name = "vcsg"
-    requirements = ["pip::vcsg[linear]"]
+    requirements = ("pip::vcsg[linear]",)
     sampling_strategy = "tolerance"
-    parameters = {"solver": ["auto"]}  # noqa: RUF012  (the form that benchopt asks for)
 
     def set_objective(self, X, y, lmbd, fit_intercept=False):
         self.X = sparse.csr_matrix(X) if sparse.issparse(X) else np.ascontiguousarray(X)
         self.y = y
-        self.model = LinearClassifier(
-            alpha=lmbd / len(y), fit_intercept=fit_intercept, solver=self.solver, max_iter=10_000, random_state=0
-        )
+        self.model = LinearClassifier(alpha=lmbd / len(y), fit_intercept=fit_intercept, max_iter=10_000, random_state=0)
 
     def warm_up(self):
         self.run_once()  # numba compiles here, outside the time that is measured

@@ -20,8 +20,8 @@ class Tracker:
     Of several ranks the first one writes.
 
     Args:
-        to: a TensorBoard `SummaryWriter`, the module `mlflow` with a run active, a run of `wandb` (online or offline), a
-            logger of Lightning, or an `Accelerator` with trackers.
+        to: a TensorBoard `SummaryWriter`, the module `mlflow` with a run active, a run of `wandb` (online or offline),
+            a logger of Lightning, or an `Accelerator` with trackers.
         prefix: what the names begin with.
 
     Example:
@@ -56,6 +56,6 @@ def _writer(to: Any, prefix: str) -> Write:
         if callable(log := getattr(to, name, None)):
             return lambda numbers, step: log(dict(numbers), step=step)
     raise TypeError(
-        f"to is a {type(to).__name__}: give a SummaryWriter, the module mlflow, a run of wandb, a logger of Lightning, or "
-        "an Accelerator"
+        f"to is a {type(to).__name__}: give a SummaryWriter, the module mlflow, a run of wandb, a logger of Lightning, "
+        "or an Accelerator"
     )
