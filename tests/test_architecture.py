@@ -13,11 +13,11 @@ ORDER: dict[str, list[str]] = {
         "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
         "integrations", "study", "extend", "cli", "__main__",
     ],
-    "method": ["weights", "schedules", "step_rules", "definition", "registry", "catalogue"],
+    "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "state", "holder", "course", "point", "ranks",
-        "closures",
+        "sampling", "randomness", "feeding", "record", "watch", "handed_batches", "state", "holder", "course", "point",
+        "looking", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

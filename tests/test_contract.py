@@ -115,6 +115,7 @@ def test_bad_groups(group: dict[str, Any], error: type[Exception], message: str)
 def test_sparse_gradients_are_refused() -> None:
     table = torch.nn.Embedding(5, 2, sparse=True)
     optimizer = vcsg.SVRG(table.parameters(), n=5, L=1.0)
+    next(iter(optimizer.sampler))
 
     def evaluate() -> Tensor:
         loss = table(torch.tensor([1, 2])).square().mean()
@@ -129,6 +130,7 @@ def test_grad_scaler_is_refused() -> None:
     scaler = torch.amp.GradScaler("cpu")
     p = parameter()
     optimizer = vcsg.SVRG([p], n=10, L=1.0)
+    next(iter(optimizer.sampler))
     scaler.scale(p.sum()).backward()
     with pytest.raises(TypeError, match=r"GradScaler.*bfloat16 autocast"):
         scaler.step(optimizer, closure(p, quadratic().data))

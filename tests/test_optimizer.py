@@ -195,6 +195,7 @@ def test_a_start_that_is_not_finite_is_an_error_that_names_samples(name: str, ba
     p = parameter()
     optimizer = FiniteSumOptimizer([p], 60, name)
     before = copy.deepcopy(optimizer.state_dict())
+    next(optimizer.batches(quadratic().data, passes=1))
     with pytest.raises(FloatingPointError, match=r"at the starting point, before any step: .* samples \[\d+"):
         optimizer.step(lambda: bad(p))
     assert str(optimizer.state_dict()) == str(before)
@@ -203,10 +204,11 @@ def test_a_start_that_is_not_finite_is_an_error_that_names_samples(name: str, ba
 
 def test_a_start_that_is_not_finite_without_anchor() -> None:
     p = parameter()
-    with pytest.raises(FloatingPointError, match="at the starting point"):
-        vcsg.SGD([p], n=60, L=1.0).step(lambda: infinite(p))
-    with pytest.raises(FloatingPointError, match=r"L cannot be estimated.*Give L= or lr="):
-        vcsg.SGD([p], n=60).step(lambda: infinite(p))
+    for options, message in (({"L": 1.0}, "at the starting point"), ({}, r"L cannot be estimated.*Give L= or lr=")):
+        optimizer = vcsg.SGD([p], n=60, **options)
+        next(optimizer.batches(quadratic().data, passes=1))
+        with pytest.raises(FloatingPointError, match=message):
+            optimizer.step(lambda: infinite(p))
     assert torch.equal(p, parameter())
 
 

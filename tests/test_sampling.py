@@ -82,6 +82,7 @@ def test_reservoir_law() -> None:
 
         while optimizer.epoch < 4:
             before = optimizer.epoch
+            next(iter(optimizer.sampler))
             optimizer.step(closure)
             if optimizer.epoch != before:
                 p.data.fill_(before)

@@ -11,11 +11,11 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from numbers import Integral
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +29,10 @@ from vcsg.gpu.graphs import Samples
 from vcsg.method import registry
 from vcsg.method.definition import OUTPUTS, Method
 from vcsg.method.step_rules import StepRule, step_rule
+from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
-from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite
+from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import ranks_of
 from vcsg.run.record import Answer, Record, Stationary, Until
@@ -40,7 +41,7 @@ from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
 from vcsg.run.watch import BadSamples
 
-CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evaluates the gradient at two points:
+CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients at two points, or at one anchor:
     def closure():
         optimizer.zero_grad()
         loss = loss_fn(model(inputs), targets)
@@ -52,6 +53,7 @@ CLOSURE_HELP = """step() needs a closure, because a variance-reduced step evalua
 class CommonOptions(TypedDict, total=False):
     """The options that every method has; `FiniteSumOptimizer` explains them."""
 
+    batch_size: int | None
     lr: float | None
     L: float | None
     step: str | StepRule | None
@@ -69,6 +71,25 @@ class CommonOptions(TypedDict, total=False):
     callback: Callable[[Record], None] | None
 
 
+class RunOptions(NamedTuple):
+    """The options with which a run is made, once n is known."""
+
+    n: int | None
+    batch_size: int | None
+    method: Method | str | None
+    options: dict[str, Any]
+    step: StepRule | None
+    lr: float | None
+    L: float | None
+    clip_norm: float | None
+    output: str | None
+    variance: str
+    chunk: int
+    seed: int
+    group: ProcessGroup | None
+    buffers: list[Tensor]
+
+
 class FiniteSumOptimizer(Optimizer):
     """Minimises f(x) = (1/n) Σ f_i(x) with any method of the family.
 
@@ -77,8 +98,10 @@ class FiniteSumOptimizer(Optimizer):
 
     Args:
         params: the parameters, or dicts of parameter groups as for every `torch.optim` optimizer.
-        n: the number of samples.
+        n: the number of samples; None where `loop` or `expect` is to take it from a loader.
         method: a `Method`, or the name of a registered one.
+        batch_size: the number of samples in the batches of an ordinary loop, which hands each of them to `step`; on
+            several ranks that of each. None, and n given: the optimizer draws the samples (`batches`, `sampler`).
         lr: with `L` given or estimated, a multiplier of the step size γ/L, 1 by default; with `lr` alone, the base
             step itself, and L = γ/lr.
         L: the smoothness constant of f_I; None estimates it at the first anchor, from mini-batches of the size of this
@@ -124,9 +147,10 @@ class FiniteSumOptimizer(Optimizer):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         method: Method | str | None = None,
         *,
+        batch_size: int | None = None,
         lr: float | None = None,
         L: float | None = None,
         step: str | StepRule | None = None,
@@ -144,19 +168,15 @@ class FiniteSumOptimizer(Optimizer):
         callback: Callable[[Record], None] | None = None,
         **options: Any,
     ) -> None:
-        _check_options(n, lr, L, clip_norm, output, variance, chunk, seed)
-        n, chunk, seed = int(n), int(chunk), int(seed)
-        self.n = n
-        self.method = self._resolve(method, options)
-        if step is not None:
-            self.method = replace(self.method, step=step_rule(step))
-        if L is not None and not self.method.needs_L:
-            rule = type(self.method.step).__name__
-            raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
+        _check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
+        self._resolve(method, options)  # what it refuses is refused now, whenever n is known
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
         self._data: Any = ()
         """The data that `batches` reads, while it does."""
+        self._batch: int | None = None
+        """The number of samples in the batch that `loop` has handed over."""
+        self._made: ClosureExecutor | None = None
         defaults = {
             "lr": 1.0 if lr is None else lr,
             "weight_decay": weight_decay,
@@ -164,23 +184,65 @@ class FiniteSumOptimizer(Optimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults)
+        self._given = RunOptions(
+            n, batch_size, method, options, None if step is None else step_rule(step), lr, L, clip_norm, output,
+            variance, int(chunk), int(seed), group, list(buffers),
+        )  # fmt: skip
+        if n is not None:
+            self._begin(n, batch_size)
+
+    def _begin(self, n: int, batch_size: int | None) -> None:
+        """Make the run, for n samples that are drawn here, or that a loop hands over in batches."""
+        given = self._given
+        ranks = ranks_of(given.group, least=2 if given.buffers else 1)  # BatchNorm has no statistics of one sample
+        self._check_batch_size(n, batch_size, ranks.share.ranks)
+        b = None if batch_size is None else int(batch_size) * ranks.share.ranks
+        method = self._resolve(given.method, given.options, b)
+        if given.step is not None:
+            method = replace(method, step=given.step)
+        lr, L = given.lr, given.L
+        if L is not None and not method.needs_L:
+            rule = type(method.step).__name__
+            raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
         # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
         unit = float(lr) if lr is not None and L is None else 1.0
-        L = self.method.base / unit if lr is not None and L is None else L
-        point = Point(self, buffers, clip_norm, self.method.step)
-        ranks = ranks_of(group, least=2 if point.buffers else 1)  # BatchNorm has no statistics of one sample
-        chosen = CourseOptions(output or self.method.output, variance, chunk, clip_norm)
-        self._course = Course(self.method, n, point, ranks.share, chosen, seed, L, unit)
-        self._executor = ClosureExecutor(self._course, point, ranks)
-        self.sampler = PhaseSampler(self._course.remaining)
-        """The `batch_sampler` for a DataLoader."""
+        L = method.base / unit if lr is not None and L is None else L
+        point = Point(self, given.buffers, given.clip_norm, method.step)
+        size = None if batch_size is None else int(batch_size)
+        chosen = CourseOptions(given.output or method.output, given.variance, given.chunk, given.clip_norm, size)
+        course = Course(method, int(n), point, ranks.share, chosen, given.seed, L, unit)
+        self._made = ClosureExecutor(course, point, ranks)
+        self._sampler = PhaseSampler(course.remaining)
+
+    def _check_batch_size(self, n: int, batch_size: int | None, ranks: int) -> None:
+        if batch_size is None:
+            return
+        given, share = self._given, math.ceil(n / ranks)
+        if batch_size > share:
+            raise ValueError(
+                f"batch_size = {batch_size}: a loop over n = {n} samples on {ranks} rank{'s'[: ranks > 1]} has batches "
+                f"of 1 to {share}; give the batch size of the loop and n=len(dataset)"
+            )
+        if given.variance == "exact":
+            raise ValueError(f"variance = 'exact': single samples are not to be had from batches of a loop; {DRAW}")
+        if given.chunk < batch_size:
+            raise ValueError(
+                f"chunk = {given.chunk}: the batches of the loop, of {batch_size} samples, are evaluated as they come; "
+                "give the loop smaller ones"
+            )
+        if given.buffers and batch_size == 1:
+            raise ValueError("batch_size = 1: BatchNorm has no statistics of one sample; give batches of 2 or more")
 
     @classmethod
-    def _resolve(cls, method: Method | str | None, options: dict[str, Any]) -> Method:
-        if cls.factory is not None and method is None:
-            return registry.build(cls.factory, options)
+    def _resolve(cls, method: Method | str | None, options: dict[str, Any], b: int | None = None) -> Method:
+        """The method, for mini-batches of b samples that a loop hands over where b is given."""
+        factory = cls.factory if method is None else None
         if isinstance(method, str) and cls.factory is None:
-            return registry.make(method, **options)
+            factory = registry.factory(method)
+        if factory is not None:
+            registry.build(factory, options)  # an unknown option is named as such
+            found = registry.build(factory, options if b is None else options_for_batches(factory, options, b))
+            return found if b is None else for_batches(found, b)
         if not isinstance(method, Method) or cls.factory is not None:
             raise TypeError(
                 f"method = {method!r}: FiniteSumOptimizer takes a Method or a name ({', '.join(registry.methods())}), "
@@ -188,9 +250,30 @@ class FiniteSumOptimizer(Optimizer):
             )
         if options:
             raise TypeError(f"options {', '.join(options)} go to a method given by name, not to a Method")
-        return method
+        return method if b is None else for_batches(method, b)
 
     # --- what a user reads ------------------------------------------------------------------------
+
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+        return self._course.n
+
+    @property
+    def method(self) -> Method:
+        """The method that is run."""
+        return self._course.method
+
+    @property
+    def batch_size(self) -> int | None:
+        """The size of the batches that a loop hands over; None where the optimizer draws the samples."""
+        return self._course.options.batch_size
+
+    @property
+    def sampler(self) -> PhaseSampler:
+        """The `batch_sampler` for a DataLoader."""
+        self._check_draws("sampler")
+        return self._sampler
 
     @property
     def record(self) -> Record | None:
@@ -241,6 +324,7 @@ class FiniteSumOptimizer(Optimizer):
             ifo: stop when `optimizer.ifo` has reached this.
             until: stop when this returns True for the record of an epoch; see `vcsg.stationary`.
         """
+        self._check_draws("batches()")
         limits = {"passes": passes, "seconds": seconds, "ifo": ifo}
         for name, limit in limits.items():
             if limit is not None and not limit >= 0:
@@ -283,6 +367,7 @@ class FiniteSumOptimizer(Optimizer):
                 phase = self._state.phase
                 for batch in read(phase, self._state.position):
                     taken = self._state.steps
+                    self._sampler.hand_over(phase, self._state.position)
                     yield batch
                     del batch  # or it would be held while the next one is gathered
                     if self._state.steps == taken:
@@ -302,18 +387,80 @@ class FiniteSumOptimizer(Optimizer):
             self._course.request_full_anchor()
         return bool(answer)
 
+    def _check_draws(self, name: str) -> None:
+        if self.batch_size is not None:
+            raise ValueError(
+                f"{name} is for samples that the optimizer draws, and it was made for a loop that hands over its own, "
+                f"batch_size = {self.batch_size}: call step for every batch of the loop, or {DRAW}"
+            )
+
     def stop(self) -> None:
         """End `batches` after this step. One of several ranks is enough: all end where they next exchange gradients."""
         self._executor.ranks.ask()
 
+    # --- a loop of the user's own -----------------------------------------------------------------
+
+    def expect(self, loader: Any) -> None:
+        """Expect the batches of this ordinary loader: n and the batch size are those of it, as far as not given.
+
+        A loader of others than were given is refused. `loop` calls it; call it where a framework reads the loader.
+        """
+        dataset, given = getattr(loader, "dataset", None), self._given
+        size = getattr(loader, "batch_size", None)
+        if self._made is None:
+            n = len(dataset) if given.n is None and isinstance(dataset, Sized) else given.n
+            batch_size = given.batch_size or size
+            if n is None or batch_size is None:
+                raise ValueError(
+                    f"{'n' if n is None else 'batch_size'} is not to be had from this {type(loader).__name__}: make "
+                    "the optimizer with n=len(dataset), batch_size=..."
+                )
+            self._begin(n, batch_size)
+        if self.batch_size is None:
+            raise ValueError(
+                f"the optimizer was made with n = {self.n} and no batch_size, to draw the samples itself: give "
+                "batch_size= for an ordinary loader, or make the loader with batch_sampler=optimizer.sampler"
+            )
+        check_length(dataset, self.n)
+        if size is not None and size != self.batch_size:
+            raise ValueError(
+                f"the loader has batches of {size} samples, the optimizer was made with batch_size = "
+                f"{self.batch_size}: make it with batch_size={size}"
+            )
+        self._state.loop.begin(not getattr(loader, "drop_last", False))
+
+    def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of an ordinary loader, one pass; each is to be used by a `step`, which then knows its size.
+
+        An optimizer that was made without n and batch_size takes them from the loader.
+        """
+        self.expect(loader)
+        return self._follow(loader)
+
+    def _follow(self, loader: Iterable[Any]) -> Iterator[Any]:
+        try:
+            for batch, self._batch in sized_batches(loader):
+                yield batch
+        finally:
+            self._batch = None
+            with torch.no_grad():
+                self._executor.settle()
+
     # --- one step ---------------------------------------------------------------------------------
 
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Closure | None = None, *, samples: int | None = None) -> Any:
         """Do the work of the current batch; returns the loss of the closure, in an inner step that at x.
 
         An error leaves parameters and state as they were before the call.
+
+        Args:
+            closure: evaluates the batch: zero_grad, the mean loss, backward; returns the loss. A method that needs the
+                gradient at x alone does without, as those of torch.optim: call `loss.backward()` before.
+            samples: the number of samples in a batch of a loop, where it is another than can be seen.
         """
-        return self._announced_step(closure) if self._observed() else self._step(closure)
+        if self._observed():
+            return self._announced_step(closure, **({} if samples is None else {"samples": samples}))
+        return self._step(closure, samples)
 
     # Torch would wrap `step` in hooks and a range of the profiler, 2 % of a small one. We do where someone looks.
     step.hooked = True  # type: ignore[attr-defined]
@@ -325,22 +472,64 @@ class FiniteSumOptimizer(Optimizer):
         return bool(own or everywhere or profiler._is_profiler_enabled)
 
     @torch.no_grad()
-    def _step(self, closure: Closure | None = None) -> Any:
+    def _step(self, closure: Closure | None = None, samples: int | None = None) -> Any:
+        if closure is None:
+            self._check_closureless()
+        self._check_source(samples)
+        samples, self._batch = self._batch if samples is None else samples, None
+        if closure is None:
+            return self._step_with_gradients(samples)
         if hasattr(self, "found_inf"):
             vars(self).pop("grad_scale", None)
             del self.found_inf
             raise TypeError("GradScaler changes the scale of gradients between steps: use bfloat16 autocast, unscaled")
-        if closure is None:
-            raise TypeError(CLOSURE_HELP)
         self._tell()  # a first epoch without an anchor has its record before its first step, which may end it
         with foreach(self._foreach):
             try:
-                loss = self._executor.step(closure)
+                loss = self._executor.step(closure, samples)
             except BadSamples as error:
                 bad = not_finite(self._data, error.samples)
                 raise BadSamples(error.fault, bad) if bad else error from None
         self._tell()
         return loss
+
+    def _check_closureless(self) -> None:
+        """Refuse a step without a closure where the gradient at x is not all that is needed."""
+        if not self._course.needs_one_point:
+            raise TypeError(CLOSURE_HELP.format(method=self.method.name))
+        if self._state.L is None:
+            raise TypeError(
+                f"{self.method.name} without lr= and L= estimates L, for which it calls a closure: give lr=, the step "
+                "size, or call step(closure)"
+            )
+
+    def _step_with_gradients(self, samples: int | None) -> None:
+        """A step without a closure, from what backward() has left in the parameters."""
+        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        self._tell()
+        with foreach(self._foreach):
+            if found_inf is not None and found_inf.item():  # a GradScaler found a scale too large
+                self._executor.pass_over(samples)
+                return
+            if scale is not None:
+                for p in self._executor.point.all_params:
+                    if p.grad is not None:
+                        p.grad.div_(scale.to(p.grad.device))
+            self._executor.step_with_gradients(samples)
+        self._tell()
+
+    def _check_source(self, samples: int | None) -> None:
+        """Refuse a batch that comes neither from here nor from a loop that was announced."""
+        if self.batch_size is not None:
+            return
+        if samples is not None:
+            raise ValueError(f"samples = {samples!r} is for the batches of a loop: give the optimizer its batch_size=")
+        if not self._sampler.has_drawn:
+            raise RuntimeError(
+                "this batch was not drawn by the optimizer, which was made without batch_size=: make it with "
+                "batch_size= where an ordinary loop hands over the batches, or read them from "
+                "optimizer.batches(data, passes=...) and call step once for each"
+            )
 
     _announced_step = Optimizer.profile_hook_step(_step)
 
@@ -391,9 +580,13 @@ class FiniteSumOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The state, as every optimizer has it, with that of the run under "vcsg"; loads with `weights_only=True`.
 
+        Before n is known there is no run, and no such entry.
+
         Like those, it refers to the optimizer's tensors: save it or `copy.deepcopy` it before the next step.
         """
         saved = super().state_dict()
+        if self._made is None:
+            return saved
         if self._course.split:
             kept = {index: {k: t for k, t in held.items() if k != "mean"} for index, held in saved["state"].items()}
             saved["state"] = kept
@@ -405,10 +598,12 @@ class FiniteSumOptimizer(Optimizer):
         saved = state_dict.get("vcsg")
         if saved is None:
             raise ValueError("this is not the state of a vcsg optimizer: it has no entry 'vcsg'")
+        if self._made is None:
+            self._begin(self._given.n or saved["n"], self._given.batch_size or saved.get("batch_size"))
         for name, value in self._settings().items():
-            if saved[name] != value:
+            if saved.get(name) != value:
                 raise ValueError(
-                    f"the state was saved with {name} = {saved[name]!r}, this optimizer has {value!r}: "
+                    f"the state was saved with {name} = {saved.get(name)!r}, this optimizer has {value!r}: "
                     "make it with the same options"
                 )
         state = CourseState.from_state_dict(saved["state"])
@@ -424,7 +619,7 @@ class FiniteSumOptimizer(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; only before the first step, for an anchor knows nothing of new parameters."""
-        begun = hasattr(self, "_executor")
+        begun = vars(self).get("_made") is not None
         if begun and self._state.steps:
             raise RuntimeError(
                 f"{self._state.steps} steps were taken: parameter groups can be added only before the first one. "
@@ -447,12 +642,28 @@ class FiniteSumOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "_executor" in state:
+        for group in self.param_groups:  # those of an older state may lack what is newer
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+        if state.get("_made") is not None:
             self._executor.point.attach(self)
             self._executor.meet_again()
 
     def _settings(self) -> dict[str, Any]:
         return {"method": repr(self.method), "n": self.n, **asdict(self._course.options)}
+
+    @property
+    def _executor(self) -> ClosureExecutor:
+        if self._made is None:
+            raise RuntimeError(
+                "n is not known yet: make the optimizer with n=len(dataset), and with batch_size= where an ordinary "
+                "loop hands over the batches, or call optimizer.loop(loader) or optimizer.expect(loader) first"
+            )
+        return self._made
+
+    @property
+    def _course(self) -> Course:
+        return self._executor.course
 
     @property
     def _state(self) -> CourseState:
@@ -488,12 +699,19 @@ def _check_group(group: dict[str, Any]) -> None:
         if not p.is_floating_point():
             raise TypeError(f"a parameter is {p.dtype}: give floating-point parameters")
     for name in ("lr", "weight_decay", "decoupled_weight_decay"):
+        _check_number(name, group[name])
         if not 0 <= group[name] < math.inf:
             raise ValueError(f"{name} = {group[name]!r}: give a finite number, at least 0")
 
 
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise ValueError(f"{name} = {value!r}: give one number, or a tensor with one element")
+
+
 def _check_options(
-    n: int,
+    n: int | None,
+    batch_size: int | None,
     lr: float | None,
     L: float | None,
     clip_norm: float | None,
@@ -502,12 +720,15 @@ def _check_options(
     chunk: int,
     seed: int,
 ) -> None:
-    for name, value in (("n", n), ("chunk", chunk)):
+    for name, value in (("n", n), ("batch_size", batch_size), ("chunk", chunk)):
+        if value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
     for name, step in (("lr", lr), ("L", L), ("clip_norm", clip_norm)):
+        _check_number(name, step)
         if step is not None and not 0 < step < math.inf:
             raise ValueError(f"{name} = {step!r}: give a finite number above 0, or None")
     for name, choice, known in (

@@ -15,17 +15,19 @@ from vcsg.optimizer import CommonOptions, FiniteSumOptimizer
 
 
 class GD(FiniteSumOptimizer, method=catalogue.gd):
-    def __init__(self, params: ParamsT, n: int, **common: Unpack[CommonOptions]) -> None:
+    def __init__(self, params: ParamsT, n: int | None = None, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, **common)
 
 
 class SGD(FiniteSumOptimizer, method=catalogue.sgd):
-    def __init__(self, params: ParamsT, n: int, *, b: int | None = None, **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self, params: ParamsT, n: int | None = None, *, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
         super().__init__(params, n, b=b, **common)
 
 
 class SVRG(FiniteSumOptimizer, method=catalogue.svrg):
-    def __init__(self, params: ParamsT, n: int, *, b: int = 1, **common: Unpack[CommonOptions]) -> None:
+    def __init__(self, params: ParamsT, n: int | None = None, *, b: int = 1, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, b=b, **common)
 
 
@@ -33,7 +35,7 @@ class GrowingSVRG(FiniteSumOptimizer, method=catalogue.growing_svrg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         B: int = 1024,
         growth: float = 4.0,
@@ -47,7 +49,7 @@ class SCSG(FiniteSumOptimizer, method=catalogue.scsg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         eps: float | None = None,
         K: float = 12.0,
@@ -60,7 +62,13 @@ class SCSG(FiniteSumOptimizer, method=catalogue.scsg):
 
 class BatchingSVRG(FiniteSumOptimizer, method=catalogue.batching_svrg):
     def __init__(
-        self, params: ParamsT, n: int, *, B: int | None = None, b: int | None = None, **common: Unpack[CommonOptions]
+        self,
+        params: ParamsT,
+        n: int | None = None,
+        *,
+        B: int | None = None,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(params, n, B=B, b=b, **common)
 
@@ -69,7 +77,7 @@ class WeightedSVRG(FiniteSumOptimizer, method=catalogue.weighted_svrg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         lam: float = catalogue.LAMBDA_FIRST,
         B: int | None = None,
@@ -83,7 +91,7 @@ class BiasedSVRG(FiniteSumOptimizer, method=catalogue.biased_svrg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         lam: float = catalogue.LAMBDA_SECOND,
         B: int | None = None,
@@ -97,7 +105,7 @@ class VCSG(FiniteSumOptimizer, method=catalogue.vcsg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         eps: float | None = None,
         K: float = 12.0,
@@ -131,28 +139,38 @@ class VCSG(FiniteSumOptimizer, method=catalogue.vcsg):
 
 
 class PaperSGD(FiniteSumOptimizer, method=catalogue.paper_sgd):
-    def __init__(self, params: ParamsT, n: int, **common: Unpack[CommonOptions]) -> None:
+    def __init__(self, params: ParamsT, n: int | None = None, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, **common)
 
 
 class PaperSVRG(FiniteSumOptimizer, method=catalogue.paper_svrg):
-    def __init__(self, params: ParamsT, n: int, **common: Unpack[CommonOptions]) -> None:
+    def __init__(self, params: ParamsT, n: int | None = None, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, **common)
 
 
 class SPIDER(FiniteSumOptimizer, method=catalogue.spider):
-    def __init__(self, params: ParamsT, n: int, *, b: int | None = None, **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self, params: ParamsT, n: int | None = None, *, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
         super().__init__(params, n, b=b, **common)
 
 
 class PAGE(FiniteSumOptimizer, method=catalogue.page):
-    def __init__(self, params: ParamsT, n: int, *, b: int | None = None, **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self, params: ParamsT, n: int | None = None, *, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
         super().__init__(params, n, b=b, **common)
 
 
 class STORM(FiniteSumOptimizer, method=catalogue.storm):
     def __init__(
-        self, params: ParamsT, n: int, *, a: float = 0.3, b: int | None = None, **common: Unpack[CommonOptions]
+        self,
+        params: ParamsT,
+        n: int | None = None,
+        *,
+        a: float = 0.3,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(params, n, a=a, b=b, **common)
 
@@ -161,7 +179,7 @@ class AlphaSVRG(FiniteSumOptimizer, method=catalogue.alpha_svrg):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         alpha: float = 0.75,
         epochs: int = 30,
@@ -173,19 +191,25 @@ class AlphaSVRG(FiniteSumOptimizer, method=catalogue.alpha_svrg):
 
 class SAGA(FiniteSumOptimizer, method=catalogue.saga):
     def __init__(
-        self, params: ParamsT, n: int, *, b: int = 1, memory: int = 2**30, **common: Unpack[CommonOptions]
+        self, params: ParamsT, n: int | None = None, *, b: int = 1, memory: int = 2**30, **common: Unpack[CommonOptions]
     ) -> None:
         super().__init__(params, n, b=b, memory=memory, **common)
 
 
 class SNVRG(FiniteSumOptimizer, method=catalogue.snvrg):
-    def __init__(self, params: ParamsT, n: int, **common: Unpack[CommonOptions]) -> None:
+    def __init__(self, params: ParamsT, n: int | None = None, **common: Unpack[CommonOptions]) -> None:
         super().__init__(params, n, **common)
 
 
 class Momentum(FiniteSumOptimizer, method=catalogue.momentum):
     def __init__(
-        self, params: ParamsT, n: int, *, beta: float = 0.9, b: int | None = None, **common: Unpack[CommonOptions]
+        self,
+        params: ParamsT,
+        n: int | None = None,
+        *,
+        beta: float = 0.9,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(params, n, beta=beta, b=b, **common)
 
@@ -194,7 +218,7 @@ class Adam(FiniteSumOptimizer, method=catalogue.adam):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         beta: float = 0.9,
         beta2: float = 0.999,
@@ -207,7 +231,13 @@ class Adam(FiniteSumOptimizer, method=catalogue.adam):
 
 class Muon(FiniteSumOptimizer, method=catalogue.muon):
     def __init__(
-        self, params: ParamsT, n: int, *, beta: float = 0.95, b: int | None = None, **common: Unpack[CommonOptions]
+        self,
+        params: ParamsT,
+        n: int | None = None,
+        *,
+        beta: float = 0.95,
+        b: int | None = None,
+        **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(params, n, beta=beta, b=b, **common)
 
@@ -216,7 +246,7 @@ class MARS(FiniteSumOptimizer, method=catalogue.mars):
     def __init__(
         self,
         params: ParamsT,
-        n: int,
+        n: int | None = None,
         *,
         beta: float = 0.95,
         scaling: float = 0.025,
@@ -228,5 +258,7 @@ class MARS(FiniteSumOptimizer, method=catalogue.mars):
 
 
 class Auto(FiniteSumOptimizer, method=catalogue.auto):
-    def __init__(self, params: ParamsT, n: int, *, b: int | None = None, **common: Unpack[CommonOptions]) -> None:
+    def __init__(
+        self, params: ParamsT, n: int | None = None, *, b: int | None = None, **common: Unpack[CommonOptions]
+    ) -> None:
         super().__init__(params, n, b=b, **common)

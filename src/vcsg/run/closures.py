@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vcsg.method.weights import Constant
 from vcsg.run import power_iteration
 from vcsg.run.course import Course
+from vcsg.run.looking import GradientGuard, RowCounter
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
@@ -24,6 +28,10 @@ class ClosureExecutor:
         self.course, self.point, self.ranks = course, point, ranks
         if point.buffers and course.options.exact:
             raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
+        self._guard = GradientGuard()
+        self._told: int | None = None
+        self._counter: RowCounter | None = None
+        """How many samples the batch in hand has, as a loop told, or who counts them."""
         self.check_table()
 
     def check_table(self) -> None:
@@ -47,26 +55,84 @@ class ClosureExecutor:
                 "choose svrg, which keeps one gradient"
             )
 
-    def step(self, closure: Closure) -> Any:
-        """Do the work of one batch; returns the loss of the closure, in an inner step that at x."""
+    def step(self, closure: Closure, samples: int | None = None) -> Any:
+        """Do the work of one batch, of so many samples where a loop says it.
+
+        Returns the loss of the closure, in an inner step that at x.
+        """
         thawed = self.point.refresh()
+        if not self.point.params:
+            return self._still(closure)
         if not self.ranks.met:
             self._meet()
-        closure = self.ranks.prepared(closure)
+        self.point.check_left()
+        closure = self._observed(self.ranks.prepared(closure), samples)
+        with self._whole_step(), self.point.randomness:
+            if thawed and self.behind:
+                return self._begin_anew(closure)
+            match self.course.state.phase.kind:
+                case "anchor":
+                    return self._anchor_step(closure)
+                case "smoothness":
+                    return self._smoothness_step(closure)
+                case "inner":
+                    return self._inner_step(closure)
+
+    def step_with_gradients(self, samples: int | None = None) -> None:
+        """Do an inner step with the gradients that backward() has left in the parameters; without any, nothing."""
+        thawed = self.point.refresh()
+        if not any(p.grad is not None for p in self.point.params):
+            return
+        if not self.ranks.met:
+            self._meet()
+        if thawed and self.behind:
+            self.course.begin_anew()
+        self._told = samples
+        with self._whole_step():
+            self._inner_step(None)
+
+    def pass_over(self, samples: int | None = None) -> None:
+        """Count the batch in hand, of which no use is made."""
+        self._told = samples
+        with self._whole_step():
+            self._receive()
+            self.course.pass_over()
+
+    @contextmanager
+    def _whole_step(self) -> Iterator[None]:
+        """A context for one step: an error leaves the state as it was, and word for the other ranks."""
+        state = self.course.state
+        phase, loop, steps = state.phase, state.loop, state.steps
         try:
-            with self.point.randomness:
-                if thawed and self.behind:
-                    return self._begin_anew(closure)
-                match self.course.state.phase.kind:
-                    case "anchor":
-                        return self._anchor_step(closure)
-                    case "smoothness":
-                        return self._smoothness_step(closure)
-                    case "inner":
-                        return self._inner_step(closure)
+            yield
         except BaseException as error:
+            if self.course.state is state and state.steps == steps:
+                state.phase, state.loop = phase, loop
             self.ranks.tell(error)
             raise
+        finally:
+            self._told = self._counter = None
+
+    def _observed(self, closure: Closure, samples: int | None) -> Closure:
+        """The closure, looked at as far as the run needs to know what it does."""
+        course = self.course
+        self._told = samples
+        if not course.needs_one_point or course.state.L is None:
+            closure = self._guard.guarded(closure, self.point.params)
+        if course.loop_sizes and samples is None:
+            closure = self._counter = RowCounter(closure)
+        return closure
+
+    def _receive(self) -> None:
+        """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""
+        self.course.receive(self._told, self._counter.rows if self._counter else None)
+
+    def _still(self, closure: Closure) -> Any:
+        """No parameter requires a gradient: as in torch, nothing happens, but that the closure is evaluated."""
+        with torch.enable_grad():
+            loss = closure()
+        self.course.pass_over()
+        return loss
 
     def _meet(self) -> None:
         """Before the first exchange: all ranks must have been made alike; a new run begins at the point of rank 0."""
@@ -91,6 +157,7 @@ class ClosureExecutor:
     def _begin_anew(self, closure: Closure) -> Any:
         """A parameter was thawed in mid-epoch: m says nothing of it. The batch in hand has no place in a new anchor."""
         loss, _ = self.point.evaluate_at(closure, self._closure_seed())
+        self._receive()
         self.course.pass_over()
         self.course.begin_anew()
         return loss
@@ -99,6 +166,7 @@ class ClosureExecutor:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         course, state = self.course, self.course.state
         loss, gradient = self.point.evaluate_at(closure, self._closure_seed())
+        self._receive()
         own, weight = self.ranks.share.part(state.phase, state.position)
         size = own.stop - own.start if weight else 0
         deviation = self._absorb(size, float(loss), gradient) if size else 0.0
@@ -145,30 +213,34 @@ class ClosureExecutor:
         value = power_iteration.curvature(
             gradient, self.point.params, self.point.vector("anchor"), self._closure_seed()
         )
+        self._receive()
         evaluated = len(losses) * state.phase.size(state.position)
         found = self.ranks.collect([value, evaluated], self._weight())
         self.course.take_curvatures([value for value, _ in found], round(sum(count for _, count in found)))
         return losses[-1]
 
-    def _inner_step(self, closure: Closure) -> Any:
-        """x ← x − ηv with v = a·∇f_I(x) + b·∇f_I(y) + c·m."""
+    def _inner_step(self, closure: Closure | None) -> Any:
+        """x ← x − ηv with v = a·∇f_I(x) + b·∇f_I(y) + c·m; without a closure ∇f_I(x) is in the parameters."""
         course, state, point = self.course, self.course.state, self.point
         table = course.method.table
         [(read, write)] = course.levels(1)
-        beside, at_anchor = self._at_anchor(closure, read) if course.compares else (0.0, [])
+        beside, at_anchor = self._at_anchor(closure, read) if closure and course.compares else (0.0, [])
         buffers = self.ranks.watched(point.buffers)
         with point.kept_buffers() as undo:
-            loss, v = point.evaluate(closure, self._closure_seed())
-            value = float(loss)
+            # A loss that is not known counts as 0, which tells nothing, so the gradient is looked at.
+            loss, v = point.evaluate(closure, self._closure_seed()) if closure else (0.0, point.present_gradient())
+            value, looked = float(loss), state.suspect or not closure
+            self._receive()
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
             fused = self._fused()
             if not table and not fused:
                 weight, losses = self._weight(), (value, beside)
                 value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
-            if state.suspect and not all_finite(v):
+            if looked and not all_finite(v):
                 value = math.nan
+            fault = f"in epoch {state.epoch} the loss or the gradient is not finite"
             bad = not math.isfinite(value + beside)
-            sound = bad and self._recheck(closure, f"in epoch {state.epoch} the loss or the gradient is not finite")
+            sound = bad and closure is not None and self._recheck(closure, fault)
             if not course.allows(value, beside, sound):
                 undo()
                 return loss
@@ -184,7 +256,8 @@ class ClosureExecutor:
                     point.store(f"anchor{write}")
                 copy_to(point.vector(f"mean{write}"), v)
             point.descend(v, added, numbers)
-        point.show_direction(v)
+        if closure:
+            point.show_direction(v)
         course.take_steps([value], [beside])
         return loss
 

@@ -24,6 +24,7 @@ from vcsg.method.definition import Method
 from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
+from vcsg.run.handed_batches import LoopSizes
 from vcsg.run.holder import Holder, StepNumbers, averaging_weight
 from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
@@ -47,6 +48,8 @@ class CourseOptions:
     variance: str = "chunks"
     chunk: int = 1024
     clip_norm: float | None = None
+    batch_size: int | None = None
+    """The size of the batches that a loop hands over, on each rank; None where samples are drawn here."""
 
     @property
     def exact(self) -> bool:
@@ -118,6 +121,18 @@ class Course:
     def anchor_complete(self) -> bool:
         """Whether all chunks of the anchor are in, so that `close_anchor` is to be called."""
         return self.state.phase.kind == "anchor" and self.state.position == self.state.phase.count
+
+    @property
+    def needs_one_point(self) -> bool:
+        """Whether the method has no anchor in any epoch: a step needs the gradient at x, and nothing else."""
+        drawn = self.method.drawn != "never" and any(w.mean for w in self.method.choices)
+        return not drawn and not self.remembers_point
+
+    @property
+    def loop_sizes(self) -> LoopSizes | None:
+        """The sizes of the batches that a loop hands over; None where samples are drawn here."""
+        size = self.options.batch_size
+        return None if size is None else LoopSizes(size, self.n, self.share.ranks)
 
     @property
     def blocks(self) -> int:
@@ -195,7 +210,9 @@ class Course:
         return self.share.samples(self.state.phase, self.state.position)
 
     def sample_numbers(self) -> list[int]:
-        """The samples of the current batch that this rank evaluates."""
+        """The samples of the current batch that this rank evaluates; none where a loop knows them alone."""
+        if self.loop_sizes:
+            return []
         own = self.share.part(self.state.phase, self.state.position)[0]
         return [int(i) for i in self.state.phase.indices[own]]
 
@@ -209,6 +226,43 @@ class Course:
         self.state.full_anchor = True
 
     # --- what executors report
+
+    def receive(self, told: int | None, seen: int | None) -> None:
+        """The batch in hand comes from a loop: of so many samples as it was told, or seen, or is to be expected."""
+        state, sizes = self.state, self.loop_sizes
+        if sizes is None:
+            return
+        if told is None and seen is None and sizes.rests and not self.needs_one_point:
+            raise ValueError(
+                f"it cannot be seen how many samples this batch has: n = {self.n} is no multiple of batch_size = "
+                f"{sizes.b}, so it may be a short one. Loop over optimizer.loop(loader), or say it: "
+                "optimizer.step(closure, samples=...)"
+            )
+        size = state.loop.expected(sizes)
+        if told is not None:
+            size = sizes.check_told(told)
+        elif seen is not None:
+            size = sizes.check_seen(seen)
+        state.loop = replace(state.loop, parts=list(state.loop.parts))  # an error in this step puts the old one back
+        state.loop.arrive(size, sizes, state.phase.kind == "anchor")
+        state.phase = self._with_size(size, sizes)
+
+    def _with_size(self, size: int, loop: LoopSizes) -> Phase:
+        """The phase with that size of the batch in hand on every rank, and an anchor with the batches that follow."""
+        phase, first = self.state.phase, self.state.position
+        inner = phase.kind == "inner"
+        own = size * loop.ranks if inner else size
+        if phase.size(first) == own:
+            return phase
+        before = [phase.size(k) for k in range(phase.count)]
+        width = self.share.width(phase, first)
+        taken = [*before[:first], *[own] * width]
+        if phase.kind == "anchor":
+            rest = self.state.anchor_size - sum(taken)
+            taken += self.state.loop.ahead(rest, loop) if rest >= self.state.loop.expected(loop) * loop.ranks else ()
+        else:
+            taken += before[first + width :]
+        return replace(phase, count=len(taken), total=sum(taken), sizes=tuple(taken))
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
         """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).
@@ -256,7 +310,7 @@ class Course:
         """The anchor is complete, on all ranks: judge its point. A good one is planned from, and gone back to later."""
         state = self.state
         state.anchor_sum = total
-        anchor = total.close(self.n, g_norm2)
+        anchor = total.close(self.n, g_norm2, state.loop.overlap)
         anchor = replace(anchor, loss=anchor.loss + self._holder.sign * self._holder.penalty)
         if state.epoch == state.good_epoch:
             state.watch = state.watch.renewed()  # back at a point that was accepted: it is the reference
@@ -386,7 +440,7 @@ class Course:
 
     def begin_anew(self) -> None:
         """Begin the epoch again at x: parameters move from now on of which no anchor knows."""
-        self.state.depth, self.state.curvatures = -1, []
+        self.state.depth, self.state.curvatures, self.state.moments = -1, [], 0
         self._begin_epoch()
 
     def pass_over(self) -> None:
@@ -448,7 +502,11 @@ class Course:
             if state.full_anchor:
                 state.anchor_size, state.full_anchor = self.n, False
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
-            if method.table or self.options.exact:
+            if loop := self.loop_sizes:
+                state.loop = replace(state.loop, parts=[])
+                sizes = state.loop.ahead(size, loop)
+                self._enter("anchor", len(sizes), sum(sizes), sizes)
+            elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
             else:
                 sizes = chunks(size, self.options.chunk, self._least)
@@ -475,6 +533,8 @@ class Course:
         state.plan = replace(plan, b=max(plan.b, self._least))
         if state.L is None:
             draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
+            if self.options.batch_size:
+                draws, size = smoothness.plan_whole(self.options.batch_size, self.n, self.share.ranks)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from vcsg.run.randomness import seeded
 from vcsg.run.sampling import Phase, Share
@@ -18,6 +21,7 @@ class PhaseSampler(Sampler[list[int]]):
 
     def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
         self._remaining = remaining
+        self._drawn = (0, 0)
 
     @property
     def share(self) -> Share:
@@ -25,12 +29,66 @@ class PhaseSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         share, phase, position = self._remaining()
-        for part in share.parts(phase, position):
-            yield phase.indices[part].tolist()
+        _check_reader(phase.n)
+        while position < phase.count and self._remaining()[1] is phase:
+            own = share.part(phase, position)[0]
+            self.hand_over(phase, position)
+            yield phase.indices[own].tolist()
+            position += share.width(phase, position)
+
+    def hand_over(self, phase: Phase, position: int) -> None:
+        """The batch at this place is drawn, and the loop has it, or will."""
+        self._drawn = phase.number, position
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether the batch that the next step is for was drawn here."""
+        _, phase, position = self._remaining()
+        return self._drawn[0] == phase.number and position <= self._drawn[1]
 
     def __len__(self) -> int:
         share, phase, position = self._remaining()
         return share.steps(phase, position)
+
+
+def _check_reader(n: int) -> None:
+    """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(8):  # a few, for samplers that wrap this one
+        reader = frame.f_locals.get("self") if frame else None
+        if isinstance(reader, _BaseDataLoaderIter):
+            check_length(reader._dataset, n)
+            return
+        frame = frame.f_back if frame else None
+
+
+def check_length(dataset: Any, n: int) -> None:
+    """Refuse a dataset of another length than n."""
+    size = len(dataset) if isinstance(dataset, Sized) else n
+    if size != n:
+        raise ValueError(
+            f"the dataset holds {size} samples, the optimizer was made for n = {n}: "
+            "make the optimizer with n=len(dataset)"
+        )
+
+
+def sized_batches(loader: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
+    """The batches of one pass of a loader, each with its number of samples; None where that is not known.
+
+    A loader that cuts its samples into equal batches tells it; of others, the length of a batch's first tensor does.
+    """
+    b, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
+    total = len(sampler) if b and isinstance(sampler, Sized) else None
+    for k, batch in enumerate(loader):
+        yield batch, _rows(batch) if total is None or not b else min(b, total - k * b)
+
+
+def _rows(batch: Any) -> int | None:
+    if isinstance(batch, Mapping):
+        batch = tuple(batch.values())
+    if isinstance(batch, (tuple, list)):
+        return next((rows for rows in map(_rows, batch) if rows is not None), None)
+    return len(batch) if isinstance(batch, Tensor) and batch.dim() else None
 
 
 Feed = Callable[[Phase, int], Iterator[Any]]
@@ -96,12 +154,7 @@ def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed
             "the DataLoader does not draw from this optimizer: "
             "make it with DataLoader(dataset, batch_sampler=optimizer.sampler)"
         )
-    size = len(loader.dataset)  # type: ignore[arg-type]
-    if size != n:
-        raise ValueError(
-            f"the dataset holds {size} samples, the optimizer was made for n = {n}: "
-            "make the optimizer with n=len(dataset)"
-        )
+    check_length(loader.dataset, n)
 
     def batches(phase: Phase, position: int) -> Iterator[Any]:
         # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.

@@ -47,6 +47,8 @@ class Point:
         """The parameters that require a gradient, as of the last `refresh`."""
         self.randomness = Randomness()
         self._vectors: dict[str, list[Tensor]] = {}
+        self._shown: dict[int, tuple[int, int]] | None = None
+        """What `show_direction` left, by parameter; None before the first step, when gradients may be of others."""
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,6 +192,35 @@ class Point:
         if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
         return loss, self.regularised(gradient)
+
+    def check_left(self) -> None:
+        """Refuse gradients that were there before the closure runs: they would be lost.
+
+        What `show_direction` left there is fine, and so are zeros.
+        """
+        if self._shown is None:
+            self._shown = {}
+            return
+        for p in self.params:
+            if p.grad is None or self._shown.get(id(p)) == (id(p.grad), p.grad._version):
+                continue
+            if p.grad.layout is not torch.strided or p.grad.any():
+                raise RuntimeError(
+                    "a parameter has a gradient before the closure runs, which computes its own: call backward() in "
+                    "the closure alone, accumulate no gradients over batches (take a larger batch_size instead), or "
+                    "call optimizer.zero_grad() before step"
+                )
+
+    def present_gradient(self) -> list[Tensor]:
+        """The gradient of f from those that backward() has left in the parameters, which stay; [] where it left none.
+
+        A parameter without one has the gradient 0.
+        """
+        left = [p.grad for p in self.params]
+        if all(g is None for g in left):
+            return []
+        kept = [dense(p, g) for p, g in zip(self.params, left, strict=True)]
+        return self.regularised([k.clone() if k is g else k for k, g in zip(kept, left, strict=True)])
 
     def regularised(self, gradient: list[Tensor]) -> list[Tensor]:
         """The gradient with the sign to maximise and the exact gradient of (weight_decay/2)‖x‖², of groups that ask."""
@@ -348,8 +379,10 @@ class Point:
 
     def show_direction(self, v: list[Tensor]) -> None:
         """Let `p.grad` hold v."""
+        self._shown = {}
         for p, direction in zip(self.params, v, strict=True):
             p.grad = direction if direction.dtype == p.dtype else direction.to(p.dtype)
+            self._shown[id(p)] = id(p.grad), p.grad._version
 
 
 def _wide(p: Tensor) -> torch.dtype:

@@ -121,7 +121,7 @@ class Stationary:
         # Not the estimate without bias: near a minimum that is negative for every second anchor.
         if anchor is None or not anchor.g_norm2 <= self.eps:
             return False
-        return True if anchor.B == anchor.n else Answer.CONFIRM
+        return True if anchor.whole else Answer.CONFIRM
 
 
 def stationary(eps: float) -> Stationary:

@@ -24,3 +24,8 @@ def plan(b: int, chunk: int, n: int) -> tuple[int, int]:
     """
     size = min(b, chunk, max(1, n // CALLS))
     return max(1, min(DRAWS, n // (CALLS * size))), size
+
+
+def plan_whole(b: int, n: int, ranks: int = 1) -> tuple[int, int]:
+    """How many batches of b samples to measure, where they cannot be cut: those of one step on all ranks at least."""
+    return max(1, min(DRAWS, n // (CALLS * b)) // ranks) * ranks, b

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vcsg.method.schedules import Plan
+from vcsg.run.handed_batches import LoopPlace
 from vcsg.run.record import Record
 from vcsg.run.sampling import Phase
 from vcsg.run.variance import Anchor, AnchorSum
@@ -71,10 +73,13 @@ class CourseState:
     """The total weight of all x̃_j offered so far."""
     record: Record | None = None
     """The record of the last epoch that was planned."""
+    loop: LoopPlace = field(default_factory=LoopPlace)
+    """The place of the loop that hands over the batches, where one does."""
 
     def rewound(self) -> CourseState:
         """The same run at the beginning of its anchor; no point has moved since."""
-        return replace(self, position=0, ifo=self.phase_ifo, steps=self.phase_steps, anchor_sum=AnchorSum())
+        loop = replace(self.loop, parts=[])
+        return replace(self, position=0, ifo=self.phase_ifo, steps=self.phase_steps, anchor_sum=AnchorSum(), loop=loop)
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,13 +87,21 @@ class CourseState:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> CourseState:
         made: dict[str, Any] = dict(state)
-        for name, kind in PARTS.items():
-            made[name] = kind(**state[name])
+        for name in PARTS.keys() & state.keys():
+            made[name] = PARTS[name](**state[name])
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
         made["record"] = None if state["record"] is None else Record.from_state_dict(state["record"])
         made["curvatures"], made["recent"] = list(state["curvatures"]), list(state["recent"])
-        return cls(**made)
+        loaded = cls(**made)
+        loaded.loop.parts = list(loaded.loop.parts)  # the state that was given stays what it is
+        return loaded
 
 
-PARTS = {"phase": Phase, "anchor_sum": AnchorSum, "watch": Watch, "good_watch": Watch}
+PARTS: dict[str, Callable[..., Any]] = {
+    "phase": Phase,
+    "anchor_sum": AnchorSum,
+    "watch": Watch,
+    "good_watch": Watch,
+    "loop": LoopPlace,
+}

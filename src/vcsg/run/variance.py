@@ -7,7 +7,12 @@ means g_k and the overall mean g,
 
 has mean n/(n−1)·S*, whatever the chunk sizes: E‖g_k − ∇f‖² = s²(1/m_k − 1/n), summed with weights m_k, less the
 same for g. So S* ≈ (n−1)/n·s², and ‖g‖² − s²(1/B − 1/n) is an unbiased estimate of ‖∇f(y)‖². Chunks of one sample
-give the exact S* when B = n. All of it holds for deterministic f_i: dropout and random augmentation leave noise even
+give the exact S* when B = n. Where a loop hands over the samples, an anchor may reach over several of its passes, r_p
+samples from pass p, and passes are independent of each other. With w = Σr_p²/B² in place of 1,
+
+    E‖g − ∇f‖² = s²(1/B − w/n)    and    s² = Σ m_k‖g_k − g‖² / (K − 1 − (1 − w)B/n).
+
+All of it holds for deterministic f_i: dropout and random augmentation leave noise even
 at B = n, and with BatchNorm in training mode f is no sum over samples.
 """
 
@@ -70,8 +75,9 @@ class AnchorSum:
         self.loss += (loss - self.loss) * size / after
         self.samples, self.chunks = after, self.chunks + 1
 
-    def close(self, n: int, g_norm2: float) -> Anchor:
-        freedom = self.chunks - 1 if self.chunks > 1 else math.nan
+    def close(self, n: int, g_norm2: float, overlap: float = 1.0) -> Anchor:
+        freedom = self.chunks - 1 - (1 - overlap) * self.samples / n
+        freedom = freedom if freedom > 1e-9 else math.nan
         return Anchor(
             n=n,
             B=self.samples,
@@ -79,6 +85,7 @@ class AnchorSum:
             loss_s2=self.loss_spread / freedom,
             g_norm2=g_norm2,
             s2=self.spread / freedom,
+            overlap=overlap,
         )
 
 
@@ -96,6 +103,13 @@ class Anchor:
     """‖g‖²."""
     s2: float
     """The sample variance s²; NaN for an anchor of a single chunk."""
+    overlap: float = 1.0
+    """Σr_p²/B², where r_p of the samples are from pass p of a loop; 1 for samples without replacement."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether each of the n samples is in it once."""
+        return self.B == self.n and self.overlap == 1.0
 
     @property
     def variance(self) -> float:
@@ -109,13 +123,17 @@ class Anchor:
 
     @property
     def noise(self) -> float:
-        """E‖g − ∇f‖² = s²(1/B − 1/n)."""
-        return 0.0 if self.B == self.n else self.s2 * (1 / self.B - 1 / self.n)
+        """E‖g − ∇f‖² = s²(1/B − w/n), with w = `overlap`."""
+        return 0.0 if self.whole else self.s2 * self._share
 
     @property
     def loss_error(self) -> float:
         """The standard error of `loss` as an estimate of f."""
-        return 0.0 if self.B == self.n else math.sqrt(self.loss_s2 * (1 / self.B - 1 / self.n))
+        return 0.0 if self.whole else math.sqrt(self.loss_s2 * self._share)
+
+    @property
+    def _share(self) -> float:
+        return max(0.0, 1 / self.B - self.overlap / self.n)
 
     @property
     def gradient_norm2(self) -> float:

@@ -29,12 +29,13 @@ class BadSamples(FloatingPointError):
 
     Args:
         fault: what is not finite, and where.
-        samples: the numbers of the samples, those of a whole batch where no single ones are known.
+        samples: the numbers of the samples, those of a whole batch where no single ones are known, none where a loop
+            hands over the batches.
     """
 
     def __init__(self, fault: str, samples: Sequence[int]) -> None:
         self.fault, self.samples = fault, list(samples)
-        named = f"sample {samples[0]}" if len(samples) == 1 else f"samples {self.samples[:10]}"
+        named = f"sample {samples[0]}" if len(samples) == 1 else f"samples {self.samples[:10] or 'of this batch'}"
         rest = f", the first ten of {len(samples)} in the batch" if len(samples) > 10 else ""
         super().__init__(f"{fault}: look at the model and at the {named}{rest}")
 

@@ -17,10 +17,13 @@ from vcsg.run.sampling import Phase
 class Stepper(Protocol):
     """An optimizer that draws its own batches, in phases; a step uses one batch. `vcsg.FiniteSumOptimizer` is one."""
 
-    n: int
-    """The number of samples."""
-    sampler: PhaseSampler
-    """The `batch_sampler` for a DataLoader: it yields what remains of the current phase."""
+    @property
+    def n(self) -> int:
+        """The number of samples."""
+
+    @property
+    def sampler(self) -> PhaseSampler:
+        """The `batch_sampler` for a DataLoader: it yields what remains of the current phase."""
 
     @property
     def ifo(self) -> int:
