@@ -301,6 +301,13 @@ class FiniteSumOptimizer(Optimizer):
         return self._state.L
 
     @property
+    def step_sizes(self) -> list[float] | None:
+        """η of each parameter group, as the next step would have it; None until it is known (L may be unknown yet)."""
+        if self._state.L is None or self._state.plan is None:
+            return None
+        return [self._course.step_size(float(group["lr"])) for group in self.param_groups]
+
+    @property
     def phase(self) -> Phase:
         """The phase that the next batch belongs to."""
         return self._state.phase
@@ -350,12 +357,12 @@ class FiniteSumOptimizer(Optimizer):
     def _iterate(self, read: Feed, budget: float, deadline: float, until: Until | None) -> Iterator[Any]:
         seen = self.record
         if isinstance(until, Stationary) and seen is not None:
-            self._heed(until(seen))  # a state may have been saved before the rule was asked
+            self.heed(until(seen))  # a state may have been saved before the rule was asked
 
         def finished() -> bool:
             nonlocal seen
             fresh, seen = self.record is not seen, self.record
-            if until is not None and fresh and self.record is not None and self._heed(until(self.record)):
+            if until is not None and fresh and self.record is not None and self.heed(until(self.record)):
                 return True
             if time.monotonic() >= deadline:
                 self.stop()
@@ -381,7 +388,7 @@ class FiniteSumOptimizer(Optimizer):
             with torch.no_grad():
                 self._executor.settle()
 
-    def _heed(self, answer: bool | Answer) -> bool:
+    def heed(self, answer: bool | Answer) -> bool:
         """Whether the rule that gave this answer ends the run; it may ask for a full anchor instead."""
         if answer is Answer.CONFIRM:
             self._course.request_full_anchor()
