@@ -78,7 +78,7 @@ def accelerated(name: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]
     """A prepared model in DistributedDataParallel with a saved state, and a plain loop over the prepared batches."""
     from accelerate import Accelerator
 
-    from vcsg.integrations.with_accelerate import prepare
+    from vcsg.integrations import prepare
 
     accelerator = Accelerator(cpu=True)
     inner = net()

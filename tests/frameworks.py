@@ -60,4 +60,3 @@ def same(model: nn.Module, optimizer: FiniteSumOptimizer, wanted: nn.Module, ref
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
-

@@ -12,12 +12,11 @@ from frameworks import EPOCHS, METHODS, data, loader, loss, made, net, own_loop,
 from torch.utils.data import DataLoader
 
 import vcsg
-from vcsg.integrations import Tracker
 
 accelerate = pytest.importorskip("accelerate", reason="Accelerate is not installed: pip install 'vcsg[accelerate]'")
 from accelerate.tracking import GeneralTracker  # noqa: E402
 
-from vcsg.integrations.with_accelerate import prepare  # noqa: E402
+from vcsg.integrations import Tracker, prepare  # noqa: E402
 
 
 @pytest.fixture

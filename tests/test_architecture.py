@@ -41,7 +41,7 @@ ORDER: dict[str, list[str]] = {
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
         "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
-    "integrations": ["tracking"],
+    "integrations": ["tracking", "with_lightning", "with_accelerate", "with_transformers", "with_skorch"],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +22,8 @@ pytestmark = [
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What every rank found, of the framework and of a plain loop."""
     folder = tmp_path_factory.mktemp("frameworks")
-    job = subprocess.run(
-        torchrun("framework_ranks_job.py", 2, folder), env=environment(), capture_output=True, text=True, timeout=PATIENCE
-    )
+    command = torchrun("framework_ranks_job.py", 2, folder)
+    job = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert job.returncode == 0, job.stdout + job.stderr
     return [torch.load(folder / f"found-{rank}.pt") for rank in range(2)]
 

@@ -18,7 +18,7 @@ skorch = pytest.importorskip("skorch", reason="skorch is not installed: pip inst
 from skorch.callbacks import GradientNormClipping  # noqa: E402
 from skorch.helper import predefined_split  # noqa: E402
 
-from vcsg.integrations.with_skorch import FiniteSumClassifier, FiniteSumRegressor  # noqa: E402
+from vcsg.integrations import FiniteSumClassifier, FiniteSumRegressor  # noqa: E402
 
 X, Y = (tensor.numpy() for tensor in data().tensors)
 

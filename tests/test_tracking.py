@@ -6,14 +6,17 @@ import json
 import math
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from quadratic import closure, parameter, quadratic
 
 import vcsg
+from vcsg import integrations
 from vcsg.integrations import Tracker
 from vcsg.run.record import Record
 from vcsg.run.variance import Anchor
@@ -134,3 +137,13 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_written_to_is_refused() -> None:
     with pytest.raises(TypeError, match=r"to is a PosixPath: give a SummaryWriter" if os.name == "posix" else "give a"):
         Tracker(Path("runs"))
+
+
+def test_a_missing_package_is_named_with_its_extra() -> None:
+    with patch.dict(sys.modules, {"skorch": None, "vcsg.integrations.with_skorch": None}):
+        del sys.modules["vcsg.integrations.with_skorch"]
+        with pytest.raises(ModuleNotFoundError, match=r"FiniteSumRegressor needs skorch: pip install 'vcsg\[skorch\]'"):
+            integrations.__getattr__("FiniteSumRegressor")
+    with pytest.raises(AttributeError, match=r"module 'vcsg.integrations' has no attribute 'Callback'"):
+        integrations.__getattr__("Callback")
+    assert {*integrations._EXTRAS, "Tracker"} == set(integrations.__all__)

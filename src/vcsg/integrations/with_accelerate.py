@@ -32,8 +32,9 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
             f"mixed_precision = {accelerator.mixed_precision!r}: its GradScaler changes the scale of gradients between "
             "steps, and an anchor has those of another one. Take mixed_precision='bf16'"
         )
-    loaders = [own for own in objects if isinstance(own, DataLoader) and not isinstance(own.batch_sampler, PhaseSampler)]
+    loaders = [own for own in objects if isinstance(own, DataLoader)]
+    ordinary = [own for own in loaders if not isinstance(own.batch_sampler, PhaseSampler)]
     for optimizer in (own for own in objects if isinstance(own, FiniteSumOptimizer)):
-        for loader in loaders[:1]:
+        for loader in ordinary[:1]:
             optimizer.expect(loader)
     return accelerator.prepare(*objects)
