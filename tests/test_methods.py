@@ -235,6 +235,7 @@ def test_expectation_and_bias_by_enumeration(name: str, options: dict[str, Any])
             optimizer.phase.__dict__["_blocks"] = np.full(optimizer.phase.count, k)
         with torch.no_grad():
             p.copy_(torch.from_numpy(x))
+        next(iter(optimizer.sampler))
         optimizer.step(closure(p, tuple(t[group] for t in problem.data)))
         if optimizer.method.needs_L:
             eta = optimizer.method.gamma / problem.L * place["plan"]["factor"]

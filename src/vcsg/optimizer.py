@@ -33,7 +33,7 @@ from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
-from vcsg.run.point import Closure, Point
+from vcsg.run.point import Closure, Point, placed
 from vcsg.run.ranks import ranks_of
 from vcsg.run.record import Answer, Record, Stationary, Until
 from vcsg.run.sampling import Phase
@@ -48,6 +48,10 @@ CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients a
         loss.backward()
         return loss
     optimizer.step(closure)"""
+
+
+GROUP_OPTIONS = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
+"""The options that a parameter group has of its own."""
 
 
 class CommonOptions(TypedDict, total=False):
@@ -177,13 +181,8 @@ class FiniteSumOptimizer(Optimizer):
         self._batch: int | None = None
         """The number of samples in the batch that `loop` has handed over."""
         self._made: ClosureExecutor | None = None
-        defaults = {
-            "lr": 1.0 if lr is None else lr,
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        options_of_groups = (1.0 if lr is None else lr, weight_decay, decoupled_weight_decay, maximize)
+        super().__init__(params, dict(zip(GROUP_OPTIONS, options_of_groups, strict=True)))
         self._given = RunOptions(
             n, batch_size, method, options, None if step is None else step_rule(step), lr, L, clip_norm, output,
             variance, int(chunk), int(seed), group, list(buffers),
@@ -434,7 +433,7 @@ class FiniteSumOptimizer(Optimizer):
                 f"the loader has batches of {size} samples, the optimizer was made with batch_size = "
                 f"{self.batch_size}: make it with batch_size={size}"
             )
-        self._state.loop.begin(not getattr(loader, "drop_last", False))
+        self._course.begin_pass(short=not getattr(loader, "drop_last", False))
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of an ordinary loader, one pass; each is to be used by a `step`, which then knows its size.
@@ -620,7 +619,7 @@ class FiniteSumOptimizer(Optimizer):
         params = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
         for index, p in zip(indices, params, strict=True):
             held = state_dict["state"].get(index, {})
-            self.state[p] = {name: value.to(p.device, copy=True) for name, value in held.items()}
+            self.state[p] = {name: placed(value, p) for name, value in held.items()}
         self._executor.resume(state)
         self._told = self.record
 
@@ -649,9 +648,8 @@ class FiniteSumOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # those of an older state may lack what is newer
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
+        for group, name in itertools.product(self.param_groups, GROUP_OPTIONS):
+            group.setdefault(name, self.defaults[name])  # the state may be older than the option
         if state.get("_made") is not None:
             self._executor.point.attach(self)
             self._executor.meet_again()
@@ -705,7 +703,7 @@ def _check_group(group: dict[str, Any]) -> None:
             raise TypeError("a parameter is complex: optimise torch.view_as_real of it")
         if not p.is_floating_point():
             raise TypeError(f"a parameter is {p.dtype}: give floating-point parameters")
-    for name in ("lr", "weight_decay", "decoupled_weight_decay"):
+    for name in GROUP_OPTIONS[:3]:
         _check_number(name, group[name])
         if not 0 <= group[name] < math.inf:
             raise ValueError(f"{name} = {group[name]!r}: give a finite number, at least 0")

@@ -31,7 +31,8 @@ def for_batches(method: Method, b: int) -> Method:
             f"{method.name} has mini-batches of a size of their own at every level, and the batches of a loop are all "
             f"alike: {DRAW}, or choose svrg"
         )
-    return replace(method, schedule=WholeBatches(_fitted(method.schedule, b), b))
+    steps = any(w.now or w.anchor for w in method.choices)
+    return replace(method, schedule=WholeBatches(_fitted(method.schedule, b, steps), b, steps))
 
 
 def options_for_batches(factory: Callable[..., Method], options: Mapping[str, Any], b: int) -> dict[str, Any]:
@@ -48,10 +49,10 @@ def options_for_batches(factory: Callable[..., Method], options: Mapping[str, An
     return given
 
 
-def _fitted(schedule: Schedule, b: int) -> Schedule:
-    """The schedule with this b in its formulas."""
+def _fitted(schedule: Schedule, b: int, steps: bool) -> Schedule:
+    """The schedule with this b in its formulas, where there are steps with mini-batches."""
     if isinstance(schedule, PowerLaw):
-        return replace(schedule, b=b, batch=WholeAnchors(schedule.batch, b))
+        return replace(schedule, b=b if steps else schedule.b, batch=WholeAnchors(schedule.batch, b))
     if isinstance(schedule, VarianceControlled):
         given: dict[str, Any] = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
         return WholeControlled(**{**given, "b_min": b, "loop_b": b})
@@ -71,6 +72,8 @@ class WholeBatches:
 
     schedule: Schedule
     b: int
+    steps: bool = True
+    """Whether steps take mini-batches; where they go along the anchor's mean alone (gradient descent), none do."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ class WholeBatches:
         plan, n = self.schedule(facts), facts.n
         loop_B = None if plan.loop_B is None else whole(plan.loop_B, self.b, n)
         B, next_B = (whole(size, self.b, n, self._least) for size in (plan.B, plan.next_B))
-        return replace(plan, B=B, b=self.b, next_B=next_B, loop_B=loop_B)
+        return replace(plan, B=B, b=self.b if self.steps else plan.b, next_B=next_B, loop_B=loop_B)
 
 
 @dataclass(frozen=True)

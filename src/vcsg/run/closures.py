@@ -28,10 +28,9 @@ class ClosureExecutor:
         self.course, self.point, self.ranks = course, point, ranks
         if point.buffers and course.options.exact:
             raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
-        self._guard = GradientGuard()
+        self._guard, self._counter = GradientGuard(), RowCounter()
         self._told: int | None = None
-        self._counter: RowCounter | None = None
-        """How many samples the batch in hand has, as a loop told, or who counts them."""
+        """How many samples the batch in hand has, as a loop told."""
         self.check_table()
 
     def check_table(self) -> None:
@@ -65,7 +64,7 @@ class ClosureExecutor:
             return self._still(closure)
         if not self.ranks.met:
             self._meet()
-        self.point.check_left()
+        self.point.look_for_gradients()
         closure = self._observed(self.ranks.prepared(closure), samples)
         with self._whole_step(), self.point.randomness:
             if thawed and self.behind:
@@ -111,7 +110,7 @@ class ClosureExecutor:
             self.ranks.tell(error)
             raise
         finally:
-            self._told = self._counter = None
+            self._told = self._counter.rows = None
 
     def _observed(self, closure: Closure, samples: int | None) -> Closure:
         """The closure, looked at as far as the run needs to know what it does."""
@@ -120,12 +119,12 @@ class ClosureExecutor:
         if not course.needs_one_point or course.state.L is None:
             closure = self._guard.guarded(closure, self.point.params)
         if course.loop_sizes and samples is None:
-            closure = self._counter = RowCounter(closure)
+            closure = self._counter.counted(closure)
         return closure
 
     def _receive(self) -> None:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""
-        self.course.receive(self._told, self._counter.rows if self._counter else None)
+        self.course.receive(self._told, self._counter.rows)
 
     def _still(self, closure: Closure) -> Any:
         """No parameter requires a gradient: as in torch, nothing happens, but that the closure is evaluated."""

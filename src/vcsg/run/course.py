@@ -247,22 +247,32 @@ class Course:
         state.loop.arrive(size, sizes, state.phase.kind == "anchor")
         state.phase = self._with_size(size, sizes)
 
+    def begin_pass(self, short: bool) -> None:
+        """The loop begins a pass, which ends with a short batch or drops it."""
+        state, sizes = self.state, self.loop_sizes
+        assert sizes is not None
+        state.loop.begin(short)
+        if state.phase.kind == "anchor":
+            state.phase = self._completed([state.phase.size(k) for k in range(state.position)], sizes)
+
     def _with_size(self, size: int, loop: LoopSizes) -> Phase:
         """The phase with that size of the batch in hand on every rank, and an anchor with the batches that follow."""
         phase, first = self.state.phase, self.state.position
-        inner = phase.kind == "inner"
-        own = size * loop.ranks if inner else size
+        own = size * loop.ranks if phase.kind == "inner" else size
         if phase.size(first) == own:
             return phase
-        before = [phase.size(k) for k in range(phase.count)]
-        width = self.share.width(phase, first)
-        taken = [*before[:first], *[own] * width]
+        sizes, width = [phase.size(k) for k in range(phase.count)], self.share.width(phase, first)
+        sizes[first : first + width] = [own] * width
         if phase.kind == "anchor":
-            rest = self.state.anchor_size - sum(taken)
-            taken += self.state.loop.ahead(rest, loop) if rest >= self.state.loop.expected(loop) * loop.ranks else ()
-        else:
-            taken += before[first + width :]
-        return replace(phase, count=len(taken), total=sum(taken), sizes=tuple(taken))
+            return self._completed(sizes[: first + width], loop)
+        return replace(phase, total=sum(sizes), sizes=tuple(sizes))
+
+    def _completed(self, sizes: list[int], loop: LoopSizes) -> Phase:
+        """The anchor phase with these batches, and as many that follow as fit the anchor's size."""
+        rest, place = self.state.anchor_size - sum(sizes), self.state.loop
+        if not sizes or rest >= place.expected(loop) * loop.ranks:
+            sizes = [*sizes, *place.ahead(rest, loop)]
+        return replace(self.state.phase, count=len(sizes), total=sum(sizes), sizes=tuple(sizes))
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
         """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -16,35 +19,62 @@ LOOKS = 2
 
 
 class RowCounter:
-    """A closure that notes how many rows the first module is given that it calls.
+    """Counts the rows that the first module called in a closure is given, which are the samples of its batch.
 
-    Args:
-        closure: the closure to call.
+    That module is remembered: from the second time on it alone is looked at, and a compiled model runs as ever.
     """
 
-    def __init__(self, closure: Callable[[], Any]) -> None:
-        self._closure = closure
+    def __init__(self) -> None:
         self.rows: int | None = None
-        """The length of the first tensor that a module was given; None where none was."""
-        self._looked = False
+        """The length of the first tensor that a module was given in this step; None where none was."""
+        self._module: weakref.ref[nn.Module] | None = None
 
-    def __call__(self) -> Any:
-        if self._looked:
-            return self._closure()
-        self._looked = True
-        handle = register_module_forward_pre_hook(self._look)
-        self._remove: Callable[[], None] | None = handle.remove
-        try:
-            return self._closure()
-        finally:
-            handle.remove()
+    def counted(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure of a step, counted at its first evaluation."""
+        self.rows = None
+        first = True
 
-    def _look(self, _: nn.Module, given: Any) -> None:
+        def evaluate() -> Any:
+            nonlocal first
+            if not first:
+                return closure()
+            first = False
+            return self._evaluate(closure)
+
+        return evaluate
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        module = None if self._module is None else self._module()
+        with ExitStack() as stack:
+            if module is None:
+                stack.enter_context(warnings.catch_warnings())
+                # That it fires an extra time, as torch says of compiled models, does no harm.
+                warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
+                handle = register_module_forward_pre_hook(self._look)
+            else:
+                handle = module.register_forward_pre_hook(self._look)
+            stack.callback(handle.remove)
+            self._remove: Callable[[], None] = handle.remove
+            try:
+                return closure()
+            finally:
+                self._remove = _nothing
+                if self.rows is None:
+                    self._module = None
+
+    def _look(self, module: nn.Module, given: Any) -> None:
         tensors = [t for t in given if isinstance(t, Tensor) and t.dim()]
-        if tensors and self._remove is not None:
-            self.rows = len(tensors[0])
-            self._remove()  # so that the modules inside the model are called as ever
-            self._remove = None
+        if tensors and self.rows is None:
+            self.rows, self._module = len(tensors[0]), weakref.ref(module)
+        if tensors or hasattr(module, "_orig_mod"):
+            self._remove()  # so that the modules inside, compiled ones above all, are called as ever
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rows": None, "_module": None}
+
+
+def _nothing() -> None:
+    """Do nothing: there is no hook to remove."""
 
 
 class GradientGuard:

@@ -47,8 +47,8 @@ class Point:
         """The parameters that require a gradient, as of the last `refresh`."""
         self.randomness = Randomness()
         self._vectors: dict[str, list[Tensor]] = {}
-        self._shown: dict[int, tuple[int, int]] | None = None
-        """What `show_direction` left, by parameter; None before the first step, when gradients may be of others."""
+        self._shown: dict[int, tuple[int, int]] = {}
+        self._left: Tensor | None = None
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -178,9 +178,14 @@ class Point:
         params = self.params
         for p in params:
             p.grad = None
+        suspect, self._left = self._left, None
+        if suspect is not None:
+            planted = suspect.grad = torch.zeros_like(suspect)
         self.randomness.seed(seed)
         with torch.enable_grad():
             loss = closure()
+        if suspect is not None:
+            self._check_cleared(suspect, planted)
         left = []
         for p in params:
             left.append(p.grad)
@@ -193,23 +198,28 @@ class Point:
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
         return loss, self.regularised(gradient)
 
-    def check_left(self) -> None:
-        """Refuse gradients that were there before the closure runs: they would be lost.
+    def look_for_gradients(self) -> None:
+        """See whether a parameter has a gradient before the closure runs, other than `show_direction` left there.
 
-        What `show_direction` left there is fine, and so are zeros.
+        It is lost, and that is right where the closure begins with zero_grad(), as the next `evaluate` finds out. If it
+        does not, gradients were to be accumulated.
         """
-        if self._shown is None:
-            self._shown = {}
-            return
+        self._left = None
         for p in self.params:
             if p.grad is None or self._shown.get(id(p)) == (id(p.grad), p.grad._version):
                 continue
             if p.grad.layout is not torch.strided or p.grad.any():
-                raise RuntimeError(
-                    "a parameter has a gradient before the closure runs, which computes its own: call backward() in "
-                    "the closure alone, accumulate no gradients over batches (take a larger batch_size instead), or "
-                    "call optimizer.zero_grad() before step"
-                )
+                self._left = p
+                return
+
+    def _check_cleared(self, p: Tensor, planted: Tensor) -> None:
+        """Refuse a closure that has added its gradient to the zeros that were there, without clearing them first."""
+        if p.grad is planted and planted._version == 1:
+            raise RuntimeError(
+                "a parameter has a gradient before the closure runs, and the closure does not clear it: gradients "
+                "cannot be accumulated over batches. Take a larger batch_size instead, or call optimizer.zero_grad() "
+                "at the beginning of the closure"
+            )
 
     def present_gradient(self) -> list[Tensor]:
         """The gradient of f from those that backward() has left in the parameters, which stay; [] where it left none.
@@ -388,6 +398,11 @@ class Point:
 def _wide(p: Tensor) -> torch.dtype:
     """The dtype in which a gradient of p is kept: sums of many terms need more than half precision."""
     return torch.float32 if p.dtype in HALF else p.dtype
+
+
+def placed(saved: Tensor, p: Tensor) -> Tensor:
+    """A copy of what was saved of a parameter, on its device and as precise, or more so where it is in half."""
+    return saved.to(p.device, saved.dtype if p.dtype in HALF else p.dtype, copy=True)
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:
