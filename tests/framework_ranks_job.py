@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from vcsg import FiniteSumOptimizer
+from vcsg.integrations import Tracker
 
 NAMES = ("vcsg", "auto")
 
@@ -29,12 +30,23 @@ def found(model: nn.Module, optimizer: FiniteSumOptimizer) -> dict[str, Any]:
     return {"weights": vector(model), "ifo": optimizer.ifo, "record": str(optimizer.record)}
 
 
+class Counter:
+    """What a TensorBoard writer is to a `Tracker`: it counts."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def add_scalar(self, *_: Any) -> None:
+        self.written += 1
+
+
 def plain(name: str, rank: int, ranks: int) -> dict[str, Any]:
     """Any loop with a DistributedSampler, and a state saved and loaded on the way.
 
     That makes a difference: of an anchor that ranks share, a state holds the beginning, and the anchor begins anew.
     """
-    model, optimizer = (model := net()), made(model, name)
+    counter = Counter()
+    model, optimizer = (model := net()), made(model, name, callback=Tracker(counter))
     sampler = DistributedSampler(data(), ranks, rank, seed=0)
     batches = DataLoader(data(), BATCH, sampler=sampler)
     for epoch in range(EPOCHS):
@@ -44,7 +56,7 @@ def plain(name: str, rank: int, ranks: int) -> dict[str, Any]:
         sampler.set_epoch(epoch)
         for x, y in batches:
             optimizer.step(net_closure(model, x, y))
-    return found(model, optimizer)
+    return {**found(model, optimizer), "written": counter.written}
 
 
 def lightning(name: str, folder: Path) -> dict[str, Any]:

@@ -38,3 +38,11 @@ def test_as_a_plain_loop(found: list[dict[str, Any]], framework: str, name: str)
         assert one[key] == other[key] == wanted[key]
     assert torch.equal(one["weights"], wanted["weights"])
     assert torch.equal(one["weights"], other["weights"])
+
+
+def test_the_first_rank_writes_to_trackers(found: list[dict[str, Any]]) -> None:
+    if "lightning" not in INSTALLED:
+        pytest.skip("lightning is not installed: pip install 'vcsg[lightning]'")
+    first, second = (each["lightning vcsg"][1]["written"] for each in found)
+    assert first > 0
+    assert second == 0

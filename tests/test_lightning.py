@@ -161,6 +161,20 @@ def test_the_optimizer_can_draw() -> None:
     same(module.model, run.optimizers[0], model, optimizer)
 
 
+def test_clipping_for_a_method_of_one_point() -> None:
+    module, model = Net(lambda model: made(model, "adam")), net()
+    run = trainer(FiniteSumCallback(), gradient_clip_val=0.1)
+    run.fit(module, loader())
+    optimizer, batches = made(model, "adam"), loader()
+    for epoch in range(EPOCHS):
+        batches.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        for x, y in batches:
+            net_closure(model, x, y)()
+            assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.1
+            optimizer.step()
+    same(module.model, run.optimizers[0], model, optimizer)
+
+
 @pytest.mark.parametrize("watched", [True, False], ids=["with the callback", "without"])
 @pytest.mark.parametrize(
     ("options", "message", "seen"),

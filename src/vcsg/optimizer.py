@@ -300,6 +300,11 @@ class FiniteSumOptimizer(Optimizer):
         return self._state.L
 
     @property
+    def needs_one_point(self) -> bool:
+        """Whether the method needs the gradient at x alone, as the optimizers of torch.optim do."""
+        return self._course.needs_one_point
+
+    @property
     def step_sizes(self) -> list[float] | None:
         """η of each parameter group, as the next step would have it; None until it is known (L may be unknown yet)."""
         if self._state.L is None or self._state.plan is None:

@@ -48,10 +48,10 @@ class FiniteSumCallback(Callback):  # type: ignore[misc]
                 f"the optimizers are {used}: FiniteSumCallback is for those of vcsg; return one from "
                 "configure_optimizers, or leave the callback out"
             )
-        refuse_changed_gradients(trainer)
         self._told.clear()
         for optimizer in found:
             self._expect(trainer, optimizer)
+            refuse_changed_gradients(trainer, optimizer)
             if optimizer.ifo and optimizer.record is not None:  # a run that goes on: the run before has told it
                 self._told[id(optimizer)] = optimizer.record
         self._look(trainer)
@@ -124,12 +124,12 @@ def own_optimizers(trainer: Trainer) -> list[FiniteSumOptimizer]:
     return [optimizer for optimizer in trainer.optimizers if isinstance(optimizer, FiniteSumOptimizer)]
 
 
-def refuse_changed_gradients(trainer: Trainer) -> None:
-    """Refuse a Trainer that would clip gradients or add up those of several batches before a method sees them."""
-    if trainer.gradient_clip_val:
+def refuse_changed_gradients(trainer: Trainer, optimizer: FiniteSumOptimizer) -> None:
+    """Refuse a Trainer that would clip gradients that a method compares, or add up those of several batches."""
+    if trainer.gradient_clip_val and not optimizer.needs_one_point:
         raise ValueError(
-            f"gradient_clip_val = {trainer.gradient_clip_val}: it cuts the gradients at the two points of a step "
-            "differently, so that they no longer cancel. Leave it out, and give the optimizer "
+            f"gradient_clip_val = {trainer.gradient_clip_val}: it cuts the gradients that {optimizer.method.name} "
+            "compares differently, so that they no longer cancel. Leave it out, and give the optimizer "
             f"clip_norm={trainer.gradient_clip_val}, which shortens the step"
         )
     if trainer.accumulate_grad_batches != 1:
