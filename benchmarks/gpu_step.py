@@ -16,7 +16,7 @@ Step rules: momentum, Adam, Muon and `auto` at b = 256, over plain SGD with the 
 Anchors: samples per second of an anchor of all samples (chunks of 1024, S* and ‖g‖² included) over those of plain
 forward and backward passes over chunks of the same size, also replayed as a graph.
 
-    python -m benchmarks.gpu_step [lenet-300-100] [lenet-5] [vgg-16] [--tf32] [--bf16] [--json FILE]
+    python -m benchmarks.gpu_step [lenet-300-100] [lenet-5] [vgg-16] [--rules] [--tf32] [--bf16] [--json FILE]
 """
 
 from __future__ import annotations
@@ -203,7 +203,19 @@ def anchor_rates(case: Case) -> tuple[float, float, float]:
     return statistics.median(found[3:]), CHUNK / took * 1e6, eager
 
 
-def rows(names: list[str], bf16: bool) -> Iterator[dict[str, Any]]:
+def rules_row(case: Case) -> dict[str, Any]:
+    """The times of a step by the step rules."""
+    times = {
+        label: statistics.median(inner_times(case, make(label, b=RULED_B), graphed=True, least=16))
+        for label in ("sgd", "momentum", "adam", "muon", "auto")
+    }
+    return {"net": case.name, "b": RULED_B, "rules": times}
+
+
+def rows(names: list[str], bf16: bool, rules_alone: bool) -> Iterator[dict[str, Any]]:
+    if rules_alone:
+        yield from (rules_row(Case(name, bf16)) for name in names)
+        return
     bandwidth, launch = ceilings()
     yield {"memory_TB_per_s": bandwidth / 1e12, "empty_kernel_us": launch}
     for name in names:
@@ -222,11 +234,7 @@ def rows(names: list[str], bf16: bool) -> Iterator[dict[str, Any]]:
                 k: 4 * p * numbers / bandwidth * 1e6 for k, p in (("sgd", 6), ("svrg", 11), ("vcsg", 13))
             }
             yield row
-        times = {
-            label: statistics.median(inner_times(case, make(label, b=RULED_B), graphed=True, least=16))
-            for label in ("sgd", "momentum", "adam", "muon", "auto")
-        }
-        yield {"net": name, "b": RULED_B, "rules": times}
+        yield rules_row(case)
         anchor, plain, eager = anchor_rates(case)
         yield {"net": name, "anchor": anchor, "plain": plain, "plain_eager": eager}
 
@@ -238,6 +246,7 @@ def main() -> None:
         "--tf32", action="store_true", help="TF32 for matrix products too (convolutions have it anyway)"
     )
     parser.add_argument("--bf16", action="store_true", help="evaluate in bfloat16 autocast")
+    parser.add_argument("--rules", action="store_true", help="the step rules alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = given.tf32
@@ -247,7 +256,7 @@ def main() -> None:
     head = f"{'':<14}{'b':>3} {'SGD':>8}{'SVRG':>8}{'VCSG':>8}  {'SVRG/SGD':>8}{'VCSG/SGD':>9}  "
     print(head + f"{'eager':>8}{'eager/graphed':>14}   floors: {'launches':>8}{'bytes SGD':>10}{'bytes VR':>9}")
     found = []
-    for row in rows(given.nets or list(NETS), given.bf16):
+    for row in rows(given.nets or list(NETS), given.bf16, given.rules):
         found.append(row)
         if "sgd" in row:
             sgd, svrg, vcsg = row["sgd"], row["svrg"], row["vcsg"]

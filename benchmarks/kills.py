@@ -269,7 +269,7 @@ def serve() -> None:
     import torch
     import torch._dynamo  # an optimizer imports it when it is made
 
-    import vcsg.cli  # noqa: F401
+    import vcsg.study.compare  # noqa: F401
     from vcsg.study.running.runs import load_workload
     from vcsg.workloads import register_workload
 

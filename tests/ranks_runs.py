@@ -126,6 +126,44 @@ def wrapped_model(rank: int, ranks: int, folder: Path) -> Any:
 
 
 @scenario
+def loops(rank: int, ranks: int, folder: Path) -> Any:
+    """Each rank hands over its part of every batch, with a closure or without, the model wrapped or not."""
+    found, (X, Y) = [], net_data()
+    for name, wrap in (("svrg", False), ("svrg", True), ("scsg", True), ("sgd", False), ("sgd", True)):
+        model = net()
+        call = DistributedDataParallel(model) if wrap and ranks > 1 else model
+        optimizer = FiniteSumOptimizer(call.parameters(), 60, name, batch_size=6 // ranks, lr=0.5)
+        for number in range(5):
+            order = torch.randperm(60, generator=torch.Generator().manual_seed(number)).view(10, ranks, 6 // ranks)
+            for batch in order[:, rank]:
+                evaluate = net_closure(call, X[batch], Y[batch])
+                if name == "sgd":
+                    evaluate()
+                    optimizer.step()
+                else:
+                    optimizer.step(evaluate)
+        found.append([vector(model), optimizer.ifo, optimizer.epoch, optimizer.record.B, optimizer.record.length])
+    return found
+
+
+@scenario
+def unlike_loops(rank: int, ranks: int, folder: Path) -> Any:
+    """One rank hands over fewer samples than the others: all are told, at the end of the anchor or in a step."""
+    found, (X, Y) = [], net_data()
+    for name in ("svrg", "sgd") if ranks > 1 else ():
+        model = net()
+        optimizer = FiniteSumOptimizer(model.parameters(), 60, name, batch_size=6, lr=0.5)
+
+        def hand_over(optimizer: FiniteSumOptimizer = optimizer, model: nn.Module = model) -> None:
+            size = 6 if rank else 3
+            for _ in range(20):
+                optimizer.step(net_closure(model, X[:size], Y[:size]), samples=size)
+
+        found.append("DistributedSampler" in refused(ValueError, hand_over))
+    return {"each": found}
+
+
+@scenario
 def batchnorm(rank: int, ranks: int, folder: Path) -> Any:
     """f is no sum then, and depends on the slices; sizes do not, and all ranks have the same statistics."""
     found = []

@@ -10,8 +10,8 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "run", "gpu", "optimizer", "presets", "training", "linear", "workloads",
-        "integrations", "study", "extend", "cli", "__main__",
+        "version", "files", "names", "method", "run", "gpu", "optimizer_options", "optimizer", "presets", "training",
+        "linear", "workloads", "integrations", "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "run": [
@@ -42,6 +42,10 @@ ORDER: dict[str, list[str]] = {
         "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
     ],
     "integrations": ["tracking", "with_lightning", "with_accelerate", "with_transformers", "with_skorch"],
+    "commands": [
+        "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
+        "report_command", "list_command", "data_command",
+    ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
     "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
@@ -58,6 +62,7 @@ EXTRAS = {
     "workloads": {"PIL", "pooch"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "integrations": {"accelerate", "lightning", "skorch", "transformers"},
+    "commands": {"typer"},
     "cli": {"typer"},
 }
 """What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""

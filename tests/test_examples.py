@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SEEN = {
     "plain_loop": "3.0 passes, ",
+    "ordinary_loader": "auto: 3.00 passes",
     "fit": "stopped: passes",
     "lr_scheduler": "pass 6: lr = 0.000",
     "mixed_precision": "bfloat16 autocast training loss",

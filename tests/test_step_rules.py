@@ -404,3 +404,23 @@ def test_a_method_that_draws_no_anchor_moves_with_every_step() -> None:
     schedule = make("momentum").schedule
     with pytest.raises(ValueError, match="moves='step', no anchor_step, no table"):
         Method("mine", {"": Constant(Weights(0.1, 0, 0.9))}, schedule, "fixed", drawn="never")
+
+
+@pytest.mark.parametrize("name", ["adam", "momentum"])
+def test_what_is_remembered_of_gradients_that_vanished_does_not_become_subnormal(name: str) -> None:
+    """The first coordinate has a gradient in one sample of 1000 alone; numbers below 1.2e-38 would slow a CPU down."""
+    p = nn.Parameter(torch.ones(2))
+    optimizer = vcsg.FiniteSumOptimizer([p], 1000, name, b=1, lr=1e-3)
+    features = torch.ones(1000, 2)
+    features[1:, 0] = 0
+    for (row,) in optimizer.batches((features,), passes=2):
+
+        def closure(row: Tensor = row) -> Tensor:
+            optimizer.zero_grad()
+            loss = 0.5 * (row @ p).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        held = optimizer.state[p]["mean1"]
+        assert ((held == 0) | (held.abs() > torch.finfo(held.dtype).tiny)).all()

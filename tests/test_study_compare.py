@@ -426,7 +426,7 @@ def test_a_run_that_was_killed_is_readable_and_made_again(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": [0, 1]}, "seeds was 0, now 0, 1"),
+        ({"seeds": [1, 0]}, "seeds was 0, now 1, 0"),
         ({"names": "vcsg"}, "methods was default/vcsg, default/sgd, now default/vcsg"),
         ({"passes": 4}, "budget was passes 3, now passes 4"),
         ({"settings": parse(["vcsg.b_min=2"])}, "now default/vcsg b_min 2"),
@@ -439,6 +439,32 @@ def test_another_study_in_the_folder_is_refused(tmp_path: Path, change: dict[str
     done(study(tmp_path))
     with pytest.raises(ValueError, match=f"holds another study .*{message}"):
         conduct(study(tmp_path, **change), quiet())
+
+
+def test_a_study_grows_by_methods_and_seeds(tmp_path: Path) -> None:
+    done(study(tmp_path, PROBLEM, "vcsg"))
+    first = tmp_path / "runs" / "default" / "vcsg" / "seed-0"
+    before = _stamp(first)
+    done(study(tmp_path, PROBLEM, "vcsg,sgd", seeds=[0, 1]))
+    assert {(r.config.method, r.config.seed) for r in load(tmp_path)} == {
+        (m, k) for m in ("vcsg", "sgd") for k in (0, 1)
+    }
+    assert _stamp(first) == before
+
+
+def test_searches_are_made_before_the_runs_and_more_at_a_time(tmp_path: Path) -> None:
+    made = study(tmp_path, PROBLEM, "tuned:vcsg,tuned:scsg", trials=3, search_jobs=2)
+    done(made)
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
+    searched = [time for path, time in times.items() if "search" in path.parts]
+    assert len(searched) == 6
+    assert max(searched) < min(time for path, time in times.items() if "runs" in path.parts)
+
+
+@pytest.mark.parametrize(("names", "passes"), [("tuned:sgd,scsg", 3.0), ("tuned:sgd,tuned:scsg", 8.0)])
+def test_searches_are_longer_where_an_anchor_is_searched(tmp_path: Path, names: str, passes: float) -> None:
+    made = study(tmp_path, PROBLEM, names, passes=12, settings=parse(["sgd.b=8"]))
+    assert made.trial_budget.passes == passes
 
 
 def test_the_number_of_jobs_is_no_part_of_a_study(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ for inputs, targets in optimizer.batches(loader, passes=30):
     optimizer.step(closure)
 optimizer.load_output()
 
+A loop that has an ordinary loader gives `batch_size=` instead, and calls `step` for each of its batches.
 `vcsg.fit` does all of that for a model, a loss and data; `vcsg.linear` has linear models as scikit-learn estimators.
 Names are imported when they are first used, so that a part that needs no torch does not load it.
 """

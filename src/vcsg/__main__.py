@@ -9,11 +9,12 @@ def main() -> None:
     """Without the packages of the study there is no command, and the message names them."""
     try:
         from vcsg.cli import app
-    except ModuleNotFoundError as error:
+
+        app(prog_name="vcsg")
+    except ModuleNotFoundError as error:  # a command imports what it needs when it runs
         if error.name is None or error.name.startswith("vcsg"):
             raise
         sys.exit(f"vcsg: the command needs {error.name}: pip install 'vcsg[study]'")
-    app(prog_name="vcsg")
 
 
 if __name__ == "__main__":

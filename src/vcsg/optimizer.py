@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +26,10 @@ from torch.optim.optimizer import Optimizer, ParamsT
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
 from vcsg.method import registry
-from vcsg.method.definition import OUTPUTS, Method
+from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
+from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
@@ -50,55 +50,12 @@ CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients a
     optimizer.step(closure)"""
 
 
-GROUP_OPTIONS = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
-"""The options that a parameter group has of its own."""
-
-
-class CommonOptions(TypedDict, total=False):
-    """The options that every method has; `FiniteSumOptimizer` explains them."""
-
-    batch_size: int | None
-    lr: float | None
-    L: float | None
-    step: str | StepRule | None
-    weight_decay: float
-    decoupled_weight_decay: float
-    maximize: bool
-    clip_norm: float | None
-    foreach: bool | None
-    buffers: Iterable[Tensor]
-    output: str | None
-    variance: str
-    chunk: int
-    seed: int
-    group: ProcessGroup | None
-    callback: Callable[[Record], None] | None
-
-
-class RunOptions(NamedTuple):
-    """The options with which a run is made, once n is known."""
-
-    n: int | None
-    batch_size: int | None
-    method: Method | str | None
-    options: dict[str, Any]
-    step: StepRule | None
-    lr: float | None
-    L: float | None
-    clip_norm: float | None
-    output: str | None
-    variance: str
-    chunk: int
-    seed: int
-    group: ProcessGroup | None
-    buffers: list[Tensor]
-
-
 class FiniteSumOptimizer(Optimizer):
     """Minimises f(x) = (1/n) Σ f_i(x) with any method of the family.
 
-    The closure evaluates the *mean* loss of the batch it is given. After an inner step `p.grad` holds v, the
-    direction of the step; after a step of another phase it is None.
+    The samples are drawn here (`batches`, `sampler`), or an ordinary loop hands over its batches (`batch_size`). The
+    closure evaluates the *mean* loss of a batch. After an inner step with a closure `p.grad` holds v, the direction of
+    the step; after a step of another phase it is None.
 
     Args:
         params: the parameters, or dicts of parameter groups as for every `torch.optim` optimizer.
@@ -172,7 +129,7 @@ class FiniteSumOptimizer(Optimizer):
         callback: Callable[[Record], None] | None = None,
         **options: Any,
     ) -> None:
-        _check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
+        check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
         self._resolve(method, options)  # what it refuses is refused now, whenever n is known
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
@@ -194,7 +151,7 @@ class FiniteSumOptimizer(Optimizer):
         """Make the run, for n samples that are drawn here, or that a loop hands over in batches."""
         given = self._given
         ranks = ranks_of(given.group, least=2 if given.buffers else 1)  # BatchNorm has no statistics of one sample
-        self._check_batch_size(n, batch_size, ranks.share.ranks)
+        given.check_batch_size(n, batch_size, ranks.share.ranks)
         b = None if batch_size is None else int(batch_size) * ranks.share.ranks
         method = self._resolve(given.method, given.options, b)
         if given.step is not None:
@@ -211,26 +168,8 @@ class FiniteSumOptimizer(Optimizer):
         chosen = CourseOptions(given.output or method.output, given.variance, given.chunk, given.clip_norm, size)
         course = Course(method, int(n), point, ranks.share, chosen, given.seed, L, unit)
         self._made = ClosureExecutor(course, point, ranks)
+        self._given = given._replace(group=None, buffers=[])  # who holds a group keeps its threads
         self._sampler = PhaseSampler(course.remaining)
-
-    def _check_batch_size(self, n: int, batch_size: int | None, ranks: int) -> None:
-        if batch_size is None:
-            return
-        given, share = self._given, math.ceil(n / ranks)
-        if batch_size > share:
-            raise ValueError(
-                f"batch_size = {batch_size}: a loop over n = {n} samples on {ranks} rank{'s'[: ranks > 1]} has batches "
-                f"of 1 to {share}; give the batch size of the loop and n=len(dataset)"
-            )
-        if given.variance == "exact":
-            raise ValueError(f"variance = 'exact': single samples are not to be had from batches of a loop; {DRAW}")
-        if given.chunk < batch_size:
-            raise ValueError(
-                f"chunk = {given.chunk}: the batches of the loop, of {batch_size} samples, are evaluated as they come; "
-                "give the loop smaller ones"
-            )
-        if given.buffers and batch_size == 1:
-            raise ValueError("batch_size = 1: BatchNorm has no statistics of one sample; give batches of 2 or more")
 
     @classmethod
     def _resolve(cls, method: Method | str | None, options: dict[str, Any], b: int | None = None) -> Method:
@@ -639,7 +578,7 @@ class FiniteSumOptimizer(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            _check_group(group)
+            check_group(group)
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
@@ -695,55 +634,3 @@ def _preset_doc(method: Callable[..., Method]) -> str:
     entries = re.findall(r"^    \S.*\n(?:     .*\n)*", listed, re.MULTILINE)
     common = [entry for entry in entries if not entry.lstrip().startswith(("method:", "options:"))]
     return f"{text}\n\nArgs:\n{''.join(common[:2])}{own.rstrip() + chr(10) if own else ''}{''.join(common[2:])}"
-
-
-def _check_group(group: dict[str, Any]) -> None:
-    for p in group["params"]:
-        if hasattr(p, "device_mesh") or hasattr(p, "_fsdp_flattened"):
-            raise TypeError(
-                "a parameter is sharded (FSDP, fully_shard or a DTensor): every rank needs whole parameters, to "
-                "evaluate them at the anchor. Give the plain model, or one in DistributedDataParallel"
-            )
-        if p.is_complex():
-            raise TypeError("a parameter is complex: optimise torch.view_as_real of it")
-        if not p.is_floating_point():
-            raise TypeError(f"a parameter is {p.dtype}: give floating-point parameters")
-    for name in GROUP_OPTIONS[:3]:
-        _check_number(name, group[name])
-        if not 0 <= group[name] < math.inf:
-            raise ValueError(f"{name} = {group[name]!r}: give a finite number, at least 0")
-
-
-def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise ValueError(f"{name} = {value!r}: give one number, or a tensor with one element")
-
-
-def _check_options(
-    n: int | None,
-    batch_size: int | None,
-    lr: float | None,
-    L: float | None,
-    clip_norm: float | None,
-    output: str | None,
-    variance: str,
-    chunk: int,
-    seed: int,
-) -> None:
-    for name, value in (("n", n), ("batch_size", batch_size), ("chunk", chunk)):
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
-    for name, step in (("lr", lr), ("L", L), ("clip_norm", clip_norm)):
-        _check_number(name, step)
-        if step is not None and not 0 < step < math.inf:
-            raise ValueError(f"{name} = {step!r}: give a finite number above 0, or None")
-    for name, choice, known in (
-        ("output", output or "last", OUTPUTS),
-        ("variance", variance, ("chunks", "exact")),
-    ):
-        if choice not in known:
-            raise ValueError(f"{name} = {choice!r}: choose {' or '.join(map(repr, known))}")

@@ -11,7 +11,8 @@ from typing import Unpack
 from torch.optim.optimizer import ParamsT
 
 from vcsg.method import catalogue
-from vcsg.optimizer import CommonOptions, FiniteSumOptimizer
+from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.optimizer_options import CommonOptions
 
 
 class GD(FiniteSumOptimizer, method=catalogue.gd):

@@ -19,14 +19,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from vcsg.gpu.graphs import Body, Graph, Replays, Samples, Uncapturable, equal
-from vcsg.gpu.launching import FEW_STEPS, STEPS, Launch, Tables
+from vcsg.gpu.launching import FEW_STEPS, RULED_LAUNCHES, STEPS, Launch, Ruled, Tables, turned
 from vcsg.method.definition import Method
-from vcsg.method.step_rules import Plain
+from vcsg.method.step_rules import Orthogonal, Plain
 from vcsg.method.weights import Constant, Rule, Tested, is_standard
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.estimator import combine
 from vcsg.run.point import Point, dense
-from vcsg.run.preconditioning import Correction, precondition
 from vcsg.run.sampling import Phase
 
 AHEAD = 2**27
@@ -86,6 +85,8 @@ def refusal(executor: ClosureExecutor, data: Sequence[Tensor]) -> str:
         return f"parameters are of {', '.join(sorted(map(str, dtypes)))}, not all of float32 or of float64"
     if any(p.layout is not torch.strided or not _dense(p) for p in params):
         return "a parameter is not dense in memory"
+    if isinstance(course.method.step, Orthogonal) and any(turned(p) for p in params):
+        return "a matrix lies in memory column by column"
     if course.share.ranks > 1:
         return f"{course.share.ranks} ranks exchange gradients in every step"
     if course.options.clip_norm is not None:
@@ -194,7 +195,7 @@ class GraphExecutor:
             self._replays.clear()
             groups = self._point.groups
             decays = [g["decoupled_weight_decay"] for g in groups for p in g["params"] if p.requires_grad]
-            self._held, self._tables = now, Tables(self._point.params, decays, self._replays.set)
+            self._held, self._tables = now, Tables(self._point.params, decays, self._replays.set, self._point.rule)
 
     # --- inner steps
 
@@ -260,7 +261,7 @@ class GraphExecutor:
         """The work of some steps of that form."""
         tables, point = self._tables, self._point
         assert tables is not None
-        launches = [tables.launch() for _ in range(count)]
+        launches = [tables.launches(1 if this.ruled is None else RULED_LAUNCHES) for _ in range(count)]
         read, written = this.read or "", this.write or ""
         mean = point.vector(f"mean{read}") if this.mean else []
         moved_mean = point.vector(f"mean{written}") if this.mean else []
@@ -280,42 +281,47 @@ class GraphExecutor:
                 losses.append(loss)
                 others.append(beside)
                 if this.ruled is not None:
-                    directed = self._direction(this, now, anchor, mean)
+                    directed = self._direction(this, launches[k], now, anchor, mean)
                     self._ruled_step(this, launches[k], directed, (moved_point, moved_mean), tables.numbers[k])
                 else:
                     rows = [now, anchor, mean, point.params, moved_point, moved_mean]
-                    launches[k].descend(rows, this.test, moves=this.write > 0)
+                    launches[k][0].descend(rows, this.test, moves=this.write > 0)
             _note(measured, losses, others)
 
         return body
 
-    def _direction(self, this: Form, now: list[Tensor], anchor: list[Tensor], mean: list[Tensor]) -> _Directed:
-        """v by torch's operations, and the gradient that it adds to what it remembers, where that is asked for."""
+    def _direction(
+        self, this: Form, launches: list[Launch], now: list[Tensor], anchor: list[Tensor], mean: list[Tensor]
+    ) -> _Directed:
+        """v, and the gradient that it adds to what it remembers, where that is asked for; the stacks learn ‖v‖²."""
         assert this.ruled is not None
         point, weights = self._point, this.ruled.weights
         if this.write and this.read == this.write and not this.anchor and weights.now + weights.mean == 1:
-            added = [now[k] for k in point.adaptive]
-            torch._foreach_lerp_(mean, now, weights.now)
-            return _Directed(mean, added)
+            launches[0].remember(now, mean)
+            return _Directed(mean, [now[k] for k in point.adaptive])
         combine(this.ruled, now, anchor, mean)
         [numbers] = self._course.step_numbers()
+        launches[0].remember(now, [])
         return _Directed(now, point.added(now, mean, numbers))
 
     def _ruled_step(
-        self, this: Form, launch: Launch, directed: _Directed, moved: tuple[list[Tensor], list[Tensor]], numbers: Tensor
-    ) -> None:
+        self, this: Form, launches: list[Launch], directed: _Directed, moved: tuple[list[Tensor], list[Tensor]],
+        numbers: Tensor,
+    ) -> None:  # fmt: skip
         """x ← x − η·P(v), as `Point.descend`; y and m move, and x enters the average."""
-        point, (v, added) = self._point, directed
+        point, (v, added), tables = self._point, directed, self._tables
+        assert tables is not None
         if this.write:
             for target, source in zip(moved, (point.params, v), strict=True):
                 if target and target is not source:
                     torch._foreach_copy_(target, source)
-        direction = v
+        ruled = None
         if not isinstance(point.rule, Plain):
-            correct = Correction(numbers[0], numbers[1])
-            direction = precondition(point.rule, v, added, point.second_moments(), correct)
+            if tables.stacks.stacked:
+                launches[1].stack(v)
+            ruled = Ruled(tables.stacks.iterated(), added, point.second_moments())
         average = point.vector("output") if self._course.options.output == "average" else []
-        launch.finish(direction, point.params, average, numbers[2])
+        launches[2].finish(v, point.params, average, numbers, ruled)
 
     def _gradient(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
         """The loss and the gradient where the parameters are."""

@@ -96,24 +96,98 @@ def descend(
 
 
 @triton.jit
-def finish(
-    table, sizes, owner, start, eta, decay, weight, tensors,
-    AVERAGE: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+def remember(
+    table, sizes, owner, start, squares, weights, tensors,
+    REMEMBERS: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """x ← (1 − η·decay)·x − ηd for a direction d (row NOW); an average (row MOVED_POINT) takes x in with its weight."""
+    """m ← m + a(g − m) for a gradient g (row NOW), or v = g where nothing is remembered; Σv² of every block."""
     k = tl.program_id(0)
     i = tl.load(owner + k)
     at = tl.load(start + k) + tl.arange(0, BLOCK)
     inside = at < tl.load(sizes + i)
+    v = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+    if REMEMBERS:
+        held = _spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED)
+        mean = tl.load(held, mask=inside, other=0.0)
+        v = mean + tl.load(weights) * (v - mean)
+        tl.store(held, v, mask=inside)
+    tl.store(squares + k, tl.sum(v * v))
+
+
+@triton.jit
+def _corner(places, tensors, i, at):
+    """Where the numbers `at` of matrix i lie in its part of a stack, wide or turned."""
+    columns, pitch = tl.load(places + i), tl.load(places + tensors + i)
+    row, column = at // columns, at % columns
+    return tl.where(tl.load(places + 2 * tensors + i) != 0, column * pitch + row, row * pitch + column)
+
+
+@triton.jit
+def stack(
+    table, sizes, owner, start, squares, places, tensors,
+    STACKED: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Writes every matrix (row NOW), scaled to norm 1, to its part of a stack (row ANCHOR); other tensors are left."""
+    k = tl.program_id(0)
+    i = tl.load(owner + k)
+    if tl.load(places + tensors + i) > 0:
+        first, count = tl.load(places + 3 * tensors + i), tl.load(places + 4 * tensors + i)
+        total = tl.zeros([PARTS], DTYPE)
+        done = 0
+        while done < count:
+            part = done + tl.arange(0, PARTS)
+            total += tl.load(squares + first + part, mask=part < count, other=0.0)
+            done += PARTS
+        norm = tl.sqrt(tl.sum(total))
+        at = tl.load(start + k).to(tl.int32) + tl.arange(0, BLOCK)
+        inside = at < tl.load(sizes + i)
+        v = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+        target = tl.load(table + ANCHOR * tensors + i).to(tl.pointer_type(STACKED))
+        scaled = v / tl.where(norm > 0, norm, 1.0)
+        tl.store(target + _corner(places, tensors, i, at), scaled.to(STACKED), mask=inside)
+
+
+@triton.jit
+def finish(
+    table, sizes, owner, start, eta, decay, numbers, places, factors, tensors,
+    RULED: tl.constexpr, AVERAGE: tl.constexpr, STACKED: tl.constexpr,
+    DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """x ← (1 − η·decay)·x − ηP(v); an average (row MOVED_POINT) takes x in with its weight.
+
+    P(v) is v (row NOW) itself, or by the step rule: for a matrix what its part of a stack holds (row ANCHOR) times its
+    factor; for other tensors v̂/(√ŝ + eps) times theirs, where s (row MOVED_MEAN) takes in the square of the gradient
+    that was added (row MEAN). `numbers` has both corrections of a start at 0 and the weight of the average; `factors`
+    begins with β₂ and eps.
+    """
+    k = tl.program_id(0)
+    i = tl.load(owner + k)
+    at = tl.load(start + k).to(tl.int32) + tl.arange(0, BLOCK)
+    inside = at < tl.load(sizes + i)
     here = _spot(table, POINT, tensors, i, at, DTYPE, ALIGNED)
-    direction = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+    x = tl.load(here, mask=inside, other=0.0)
+    if RULED:
+        if tl.load(places + tensors + i) > 0:
+            factor = tl.load(table + ANCHOR * tensors + i).to(tl.pointer_type(STACKED))
+            direction = tl.load(factor + _corner(places, tensors, i, at), mask=inside, other=0.0).to(DTYPE)
+        else:
+            beta, eps = tl.load(factors), tl.load(factors + 1)
+            added = tl.load(_spot(table, MEAN, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+            held = _spot(table, MOVED_MEAN, tensors, i, at, DTYPE, ALIGNED)
+            second = beta * tl.load(held, mask=inside, other=0.0) + (1 - beta) * added * added
+            tl.store(held, second, mask=inside)
+            v = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
+            direction = v * tl.load(numbers) / (tl.sqrt(second * tl.load(numbers + 1)) + eps)
+        direction = direction * tl.load(factors + 2 + i)
+    else:
+        direction = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
     step = tl.load(eta + i)
-    x = tl.load(here, mask=inside) * (1 - step * tl.load(decay + i)) - step * direction
+    x = x * (1 - step * tl.load(decay + i)) - step * direction
     tl.store(here, x, mask=inside)
     if AVERAGE:
-        held = _spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED)
-        mean = tl.load(held, mask=inside)
-        tl.store(held, mean + tl.load(weight) * (x - mean), mask=inside)
+        kept = _spot(table, MOVED_POINT, tensors, i, at, DTYPE, ALIGNED)
+        mean = tl.load(kept, mask=inside, other=0.0)
+        tl.store(kept, mean + tl.load(numbers + 2) * (x - mean), mask=inside)
 
 
 @triton.jit

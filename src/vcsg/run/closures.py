@@ -20,6 +20,9 @@ from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import add, all_finite, copy_to, norm, norm2, uses_foreach
 
+TRACED_STEPS = 128
+"""Steps after which the faintest traces of old gradients are dropped from a memory."""
+
 
 class ClosureExecutor:
     """Does the work of one batch of the current phase at each call of `step`, and reports it to the course."""
@@ -125,6 +128,16 @@ class ClosureExecutor:
     def _receive(self) -> None:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""
         self.course.receive(self._told, self._counter.rows)
+
+    def _check_alike(self, samples: float) -> None:
+        """Refuse a mini-batch whose size, as the mean over the ranks of what each found, is not what this one found."""
+        own = self.course.samples()
+        if abs(samples - own) > 0.02 * own:  # the mean may be rounded to half precision
+            raise ValueError(
+                f"the loops of the ranks handed over batches of different sizes: {own} samples for all where this "
+                f"rank's is the measure, {samples:.4g} in the mean. Give all ranks as many samples, as "
+                "DistributedSampler does"
+            )
 
     def _still(self, closure: Closure) -> Any:
         """No parameter requires a gradient: as in torch, nothing happens, but that the closure is evaluated."""
@@ -233,8 +246,9 @@ class ClosureExecutor:
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
             fused = self._fused()
             if not table and not fused:
-                weight, losses = self._weight(), (value, beside)
-                value, beside = self.ranks.combine(course.rule, v, at_anchor, mean, weight, losses, buffers)
+                weight, told = self._weight(), (value, beside, float(course.samples()))
+                value, beside, samples = self.ranks.combine(course.rule, v, at_anchor, mean, weight, told, buffers)
+                self._check_alike(samples)
             if looked and not all_finite(v):
                 value = math.nan
             fault = f"in epoch {state.epoch} the loss or the gradient is not finite"
@@ -255,6 +269,8 @@ class ClosureExecutor:
                     point.store(f"anchor{write}")
                 copy_to(point.vector(f"mean{write}"), v)
             point.descend(v, added, numbers)
+        if write and state.steps % TRACED_STEPS == 0:
+            point.drop_traces(f"mean{write}")
         if closure:
             point.show_direction(v)
         course.take_steps([value], [beside])

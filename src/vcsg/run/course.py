@@ -24,7 +24,7 @@ from vcsg.method.definition import Method
 from vcsg.method.schedules import RECENT, Facts, Plan
 from vcsg.method.weights import Constant, Rule, Weights
 from vcsg.run import smoothness
-from vcsg.run.handed_batches import LoopSizes
+from vcsg.run.handed_batches import LoopSizes, completed, resized
 from vcsg.run.holder import Holder, StepNumbers, averaging_weight
 from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
@@ -229,50 +229,23 @@ class Course:
 
     def receive(self, told: int | None, seen: int | None) -> None:
         """The batch in hand comes from a loop: of so many samples as it was told, or seen, or is to be expected."""
-        state, sizes = self.state, self.loop_sizes
-        if sizes is None:
+        state, loop = self.state, self.loop_sizes
+        if loop is None:
             return
-        if told is None and seen is None and sizes.rests and not self.needs_one_point:
-            raise ValueError(
-                f"it cannot be seen how many samples this batch has: n = {self.n} is no multiple of batch_size = "
-                f"{sizes.b}, so it may be a short one. Loop over optimizer.loop(loader), or say it: "
-                "optimizer.step(closure, samples=...)"
-            )
-        size = state.loop.expected(sizes)
-        if told is not None:
-            size = sizes.check_told(told)
-        elif seen is not None:
-            size = sizes.check_seen(seen)
+        size = loop.size(told, seen, state.loop.expected(loop), guess=self.needs_one_point)
         state.loop = replace(state.loop, parts=list(state.loop.parts))  # an error in this step puts the old one back
-        state.loop.arrive(size, sizes, state.phase.kind == "anchor")
-        state.phase = self._with_size(size, sizes)
+        state.loop.arrive(size, loop, state.phase.kind == "anchor")
+        width = self.share.width(state.phase, state.position)
+        state.phase = resized(state.phase, state.position, width, size, state.loop, loop, state.anchor_size)
 
     def begin_pass(self, short: bool) -> None:
         """The loop begins a pass, which ends with a short batch or drops it."""
-        state, sizes = self.state, self.loop_sizes
-        assert sizes is not None
+        state, loop = self.state, self.loop_sizes
+        assert loop is not None
         state.loop.begin(short)
         if state.phase.kind == "anchor":
-            state.phase = self._completed([state.phase.size(k) for k in range(state.position)], sizes)
-
-    def _with_size(self, size: int, loop: LoopSizes) -> Phase:
-        """The phase with that size of the batch in hand on every rank, and an anchor with the batches that follow."""
-        phase, first = self.state.phase, self.state.position
-        own = size * loop.ranks if phase.kind == "inner" else size
-        if phase.size(first) == own:
-            return phase
-        sizes, width = [phase.size(k) for k in range(phase.count)], self.share.width(phase, first)
-        sizes[first : first + width] = [own] * width
-        if phase.kind == "anchor":
-            return self._completed(sizes[: first + width], loop)
-        return replace(phase, total=sum(sizes), sizes=tuple(sizes))
-
-    def _completed(self, sizes: list[int], loop: LoopSizes) -> Phase:
-        """The anchor phase with these batches, and as many that follow as fit the anchor's size."""
-        rest, place = self.state.anchor_size - sum(sizes), self.state.loop
-        if not sizes or rest >= place.expected(loop) * loop.ranks:
-            sizes = [*sizes, *place.ahead(rest, loop)]
-        return replace(self.state.phase, count=len(sizes), total=sum(sizes), sizes=tuple(sizes))
+            before = [state.phase.size(k) for k in range(state.position)]
+            state.phase = completed(state.phase, before, state.loop, loop, state.anchor_size)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
         """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).

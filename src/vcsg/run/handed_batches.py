@@ -7,7 +7,9 @@ ranks each has such a loop, over its share of the samples, and all hand over as 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from vcsg.run.sampling import Phase
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,20 @@ class LoopSizes:
     def rests(self) -> set[int]:
         """The sizes that the last batch of a pass may have, if not b; a sampler may fill up or drop what is uneven."""
         return {self.length % self.b, (self.n // self.ranks) % self.b} - {0}
+
+    def size(self, told: int | None, seen: int | None, expected: int, guess: bool) -> int:
+        """The size of a batch, from what was told or seen of it; with `guess` the expected one will do."""
+        if told is not None:
+            return self.check_told(told)
+        if seen is not None:
+            return self.check_seen(seen)
+        if self.rests and not guess:
+            raise ValueError(
+                f"it cannot be seen how many samples this batch has: n = {self.n} is no multiple of batch_size = "
+                f"{self.b}, so it may be a short one. Loop over optimizer.loop(loader), or say it: "
+                "optimizer.step(closure, samples=...)"
+            )
+        return expected
 
     def check_told(self, samples: int) -> int:
         """`samples`, if a batch can have so many."""
@@ -100,3 +116,28 @@ class LoopPlace:
         """Σ r_p²/B² for an anchor of B samples of which r_p are from pass p; 1 where all are from one."""
         total = sum(self.parts)
         return sum(part * part for part in self.parts) / (total * total) if total else 1.0
+
+
+def resized(
+    phase: Phase, position: int, width: int, size: int, place: LoopPlace, loop: LoopSizes, anchor_size: int
+) -> Phase:
+    """The phase with `width` batches of that size on every rank at this position; an anchor then ends where it should.
+
+    The place is that of the loop after these batches.
+    """
+    own = size * loop.ranks if phase.kind == "inner" else size
+    if phase.size(position) == own:
+        return phase
+    sizes = [phase.size(k) for k in range(phase.count)]
+    sizes[position : position + width] = [own] * width
+    if phase.kind == "anchor":
+        return completed(phase, sizes[: position + width], place, loop, anchor_size)
+    return replace(phase, total=sum(sizes), sizes=tuple(sizes))
+
+
+def completed(phase: Phase, sizes: list[int], place: LoopPlace, loop: LoopSizes, anchor_size: int) -> Phase:
+    """The anchor phase with batches of these sizes, and as many that follow as fit into the anchor, one at least."""
+    rest = anchor_size - sum(sizes)
+    if not sizes or rest >= place.expected(loop) * loop.ranks:
+        sizes = [*sizes, *place.ahead(rest, loop)]
+    return replace(phase, count=len(sizes), total=sum(sizes), sizes=tuple(sizes))

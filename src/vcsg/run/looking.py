@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -91,33 +92,30 @@ class GradientGuard:
         return (lambda: self._look(closure, params)) if self.looks else closure
 
     def _look(self, closure: Callable[[], Any], params: Sequence[Tensor]) -> Any:
-        made: dict[int, tuple[Tensor, int, Tensor]] = {}
+        made: dict[int, tuple[int, int, float]] = {}
 
-        def keep(p: Tensor) -> None:
+        def note(p: Tensor) -> None:
             if p.grad is not None and p.grad.layout is torch.strided:
-                made[id(p)] = p.grad, p.grad._version, p.grad.detach().clone()
+                made[id(p)] = id(p.grad), p.grad._version, norm([p.grad]).item()
 
-        handles = [p.register_post_accumulate_grad_hook(keep) for p in params]  # type: ignore[no-untyped-call]
+        handles = [p.register_post_accumulate_grad_hook(note) for p in params]  # type: ignore[no-untyped-call]
         try:
             loss = closure()
         finally:
             for handle in handles:
                 handle.remove()
         touched = [
-            (kept, p.grad)
+            (made[id(p)][2], norm([p.grad]).item())
             for p in params
-            if p.grad is not None and id(p) in made
-            for grad, version, kept in [made[id(p)]]
-            if p.grad is not grad or p.grad._version != version
+            if p.grad is not None and id(p) in made and (id(p.grad), p.grad._version) != made[id(p)][:2]
         ]
         for before, after in touched:
-            # A wrapper may have written the same numbers once more.
-            if not torch.equal(torch.nan_to_num(before), torch.nan_to_num(after.to(before))):
+            if before != after and not math.isnan(before):  # a wrapper may have written the same numbers once more
                 raise ValueError(
-                    f"the closure changes gradients after backward() has made them: the norm of one was "
-                    f"{norm([before]).item():.4g} and is {norm([after]).item():.4g}. Clipped or rescaled gradients of "
-                    "two points do not compare: give the optimizer clip_norm=, which shortens the step, and scale the "
-                    "loss in place of its gradient (Lightning: leave gradient_clip_val out)"
+                    f"the closure changes gradients after backward() has made them: the norm of one was {before:.4g} "
+                    f"and is {after:.4g}. Clipped or rescaled gradients of two points do not compare: give the "
+                    "optimizer clip_norm=, which shortens the step, and scale the loss in place of its gradient "
+                    "(Lightning: leave gradient_clip_val out)"
                 )
         if not touched:
             self.looks -= 1

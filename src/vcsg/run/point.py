@@ -19,6 +19,8 @@ from vcsg.run.randomness import Randomness
 from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, norm2, scale
 
 Closure = Callable[[], Any]
+TRACE = 1e-30
+"""What is smaller is not worth remembering; far above the subnormal numbers of float32."""
 
 
 class Point:
@@ -168,6 +170,16 @@ class Point:
     def restore(self, name: str) -> None:
         """Copy the vector of that name to x."""
         copy_to(self.params, self.vector(name))
+
+    def drop_traces(self, name: str) -> None:
+        """Numbers of a vector below 1e-30 become 0, on a CPU.
+
+        What is remembered of gradients that have become 0 (those of pixels that are always black) decays by β with
+        every step, and is subnormal after some hundred of them: a CPU then takes many times as long for an operation.
+        """
+        for t in self.vector(name):
+            if t.device.type == "cpu":
+                t.masked_fill_(t.abs() < TRACE, 0)
 
     @property
     def finite(self) -> bool:

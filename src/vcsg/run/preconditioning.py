@@ -78,9 +78,13 @@ def polar_factors(matrices: Sequence[Tensor], iterations: int = 5) -> list[Tenso
         for k, part in zip(places, stack, strict=True):
             _lying(part, flat[k]).copy_(flat[k])
         for k, factor in zip(places, newton_schulz(stack, iterations), strict=True):
-            size = math.sqrt(max(1.0, len(flat[k]) / flat[k].shape[1]))
-            torch.mul(_lying(factor, flat[k]), size, out=as_matrix(found[k]))
+            torch.mul(_lying(factor, flat[k]), polar_size(*flat[k].shape), out=as_matrix(found[k]))
     return found
+
+
+def polar_size(rows: int, columns: int) -> float:
+    """√max(1, rows/columns), the factor of UWᵀ in the orthogonal step."""
+    return math.sqrt(max(1.0, rows / columns))
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
@@ -119,7 +123,13 @@ def newton_schulz(stack: Tensor, iterations: int) -> Tensor:
     are fast.
     """
     x = stack.to(torch.bfloat16) if stack.is_cuda and stack.dtype == torch.float32 else stack
-    x = x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny)
+    return iterate(
+        x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny), iterations
+    )
+
+
+def iterate(x: Tensor, iterations: int) -> Tensor:
+    """The same of matrices that have the norm 1."""
     a, b, c = COEFFICIENTS
     for _ in range(iterations):
         gram = x @ x.mT

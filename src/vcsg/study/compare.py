@@ -21,7 +21,7 @@ from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry, entries, smoothness_method
 from vcsg.study.records import Row, RunRecord
 from vcsg.study.running import tasks, torchrun
-from vcsg.study.running.board import Reporter, board
+from vcsg.study.running.board import Board, Reporter, board
 from vcsg.study.running.estimates import Smoothness, estimate
 from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
 from vcsg.study.running.workers import Outcome, perform
@@ -51,6 +51,7 @@ def make_study(
     device: str = "cpu",
     threads: int = 1,
     jobs: int = 1,
+    search_jobs: int | None = None,
     data_dir: str | None = None,
     command: str = "",
     imports: Iterable[str] = (),
@@ -69,17 +70,19 @@ def make_study(
         targets: the targets to look for in the evaluations.
         every: passes between evaluations; None is a 60th of the budget.
         trials: short runs in every search for a step size.
-        share: the share of the budget that each of these gets, but not less than 8 passes where the budget has them.
+        share: the share of the budget that each of these gets; where a method with anchors is among those searched, not
+            less than 8 passes if the budget has them.
         search_b: the mini-batch sizes that the protocol tuned searches, besides the step size; none: it keeps its own.
         device: the device that runs use.
         threads: CPU threads per run.
         jobs: how many runs are made at a time.
+        search_jobs: how many searches are made at a time; None is as many as jobs.
         data_dir: the folder of the data.
         command: the command that makes the study, to be written down in its folder.
         imports: files and modules of your own, for the names that they register; see `vcsg.study.imports`.
         checkpoint_seconds: seconds between two checkpoints of a run.
     """
-    _check_numbers(every, share, trials, threads, jobs)
+    _check_numbers(every, share, trials, threads, jobs, search_jobs)
     check_seconds(checkpoint_seconds)
     loaded_imports = load_imports([*remembered_imports(folder), *imports])
     found = entries(methods, protocols, settings or MethodSettings(), _sizes(search_b))
@@ -106,6 +109,7 @@ def make_study(
         command=command,
         imports=loaded_imports,
         jobs=jobs,
+        search_jobs=search_jobs,
         checkpoint_seconds=checkpoint_seconds,
     )
     check_options(study, loaded)
@@ -139,7 +143,18 @@ def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) 
         total = sum(task.runs(study) for task in todo)
         done = sum(task.runs(study) for task in todo if task.done(study))
         with board(console, total, done) as shown, interrupt or Interrupt() as asked:
-            return perform(study, todo, shown, asked)
+            return _perform(study, todo, shown, asked)
+
+
+def _perform(study: Study, todo: list[tasks.StudyTask], shown: Board, asked: Interrupt) -> Outcome:
+    """Do the tasks; searches first, where more of them are made at a time than runs whose seconds count."""
+    if study.search_jobs is None:
+        return perform(study, todo, shown, asked)
+    early = [task for task in todo if not isinstance(task, tasks.Running)]
+    outcome = perform(replace(study, jobs=study.search_jobs), early, shown, asked)
+    if outcome.interrupted:
+        return outcome
+    return perform(study, [task for task in todo if isinstance(task, tasks.Running)], shown, asked, outcome)
 
 
 def _announce(study: Study, todo: list[tasks.StudyTask], console: Console) -> None:
@@ -219,12 +234,15 @@ def _sizes(found: Iterable[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _check_numbers(every: float | None, share: float, trials: int, threads: int, jobs: int) -> None:
+def _check_numbers(
+    every: float | None, share: float, trials: int, threads: int, jobs: int, search_jobs: int | None
+) -> None:
     if every is not None and not 0 < every < math.inf:
         raise ValueError(f"every = {every}: give the passes between evaluations, a finite number above 0")
     if not 0 < share <= 1:
         raise ValueError(f"trial-share = {share}: give the part of the budget, above 0 and at most 1")
-    for name, value, least in (("trials", trials, LEAST_TRIALS), ("threads", threads, 1), ("jobs", jobs, 1)):
+    counts = (("trials", trials, LEAST_TRIALS), ("threads", threads, 1), ("jobs", jobs, 1))
+    for name, value, least in (*counts, ("search-jobs", 1 if search_jobs is None else search_jobs, 1)):
         if value < least:
             raise ValueError(f"{name} = {value}: give a whole number, at least {least}")
 

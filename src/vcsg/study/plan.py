@@ -19,6 +19,7 @@ import torch
 from vcsg.files import write_text
 from vcsg.study import imports
 from vcsg.study.budgets import Budget
+from vcsg.study.methods import anchored
 from vcsg.study.protocols import PROTOCOLS, Entry
 from vcsg.study.records import FORMAT, Row
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
@@ -56,6 +57,8 @@ class Study:
     """Files and modules of the user's own that the study needs, loaded already; see `vcsg.study.imports`."""
     jobs: int = field(default=1, compare=False)
     """How many runs are made at a time."""
+    search_jobs: int | None = field(default=None, compare=False)
+    """How many searches are made at a time, whose runs are not judged by their seconds; None: as many as `jobs`."""
     checkpoint_seconds: float = field(default=CHECKPOINT_SECONDS, compare=False)
     """Seconds between two checkpoints of a run."""
 
@@ -66,7 +69,9 @@ class Study:
 
     @property
     def trial_budget(self) -> Budget:
-        return self.budget.part(self.share, self.n, LEAST_PASSES)
+        """The budget of the short runs of all searches: longer where a method with anchors is among those searched."""
+        searched = [entry.method for entry in self.entries if entry.protocol == "tuned"]
+        return self.budget.part(self.share, self.n, LEAST_PASSES if any(map(anchored, searched)) else 1.0)
 
     def identity(self) -> Row:
         """Everything that must stay the same when a study is continued, as JSON holds it."""
@@ -116,7 +121,10 @@ def check_place(study: Study) -> None:
 
 
 def begin(study: Study) -> None:
-    """Write study.json; a study that is in the folder already has to be the same one."""
+    """Write study.json; a study that is in the folder already has to be the same one, or a part of it.
+
+    A study may grow by methods and by seeds. Its first seed stays, with which searches are made.
+    """
     check_place(study)
     path = study.folder / "study.json"
     if path.exists():
@@ -157,8 +165,15 @@ def _differences(earlier: Row, asked: Row) -> list[str]:
     return [
         f"{name} was {_short(earlier.get(name))}, now {_short(value)}"
         for name, value in asked.items()
-        if earlier.get(name) != value
+        if earlier.get(name) != value and not _grown(name, earlier.get(name), value)
     ]
+
+
+def _grown(name: str, earlier: Any, asked: Any) -> bool:
+    """Whether what is asked for has all that was there before, and more."""
+    if name == "methods":
+        return isinstance(earlier, dict) and earlier.items() <= asked.items()
+    return name == "seeds" and earlier[:1] == asked[:1] and set(earlier) <= set(asked)
 
 
 def _short(value: Any) -> str:

@@ -32,16 +32,20 @@ class Outcome:
     """Why tasks could not be done, by name. A run that diverged is done: its record tells of it."""
 
 
-def perform(study: Study, tasks: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
-    """Do all tasks that are not done yet. Ctrl-C ends runs after the current step, a second Ctrl-C at once."""
-    todo = [task for task in tasks if not task.done(study)]
+def perform(
+    study: Study, tasks: list[StudyTask], board: Board, interrupt: Interrupt, before: Outcome | None = None
+) -> Outcome:
+    """Do all tasks that are not done yet. Ctrl-C ends runs after the current step, a second Ctrl-C at once.
+
+    `before` is the outcome of tasks that these need; theirs is added to it.
+    """
+    todo, outcome = [task for task in tasks if not task.done(study)], before or Outcome()
     if study.jobs == 1 or len(todo) < 2:
-        return _one_by_one(study, todo, board, interrupt)
-    return _side_by_side(study, todo, board, interrupt)
+        return _one_by_one(study, todo, board, interrupt, outcome)
+    return _side_by_side(study, todo, board, interrupt, outcome)
 
 
-def _one_by_one(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
-    outcome = Outcome()
+def _one_by_one(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt, outcome: Outcome) -> Outcome:
     show = partial(Reporter, partial(board.tell, 0))
     for task in todo:
         if interrupt.asked:
@@ -116,8 +120,7 @@ def serve(study: Study, connection: Connection[Event | Finished, StudyTask | Non
         return  # the main process is gone
 
 
-def _side_by_side(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt) -> Outcome:
-    outcome = Outcome()
+def _side_by_side(study: Study, todo: list[StudyTask], board: Board, interrupt: Interrupt, outcome: Outcome) -> Outcome:
     with _workers(study, min(study.jobs, len(todo))) as (workers, flag):
         waiting = list(todo)
         try:

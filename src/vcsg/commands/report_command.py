@@ -1,0 +1,41 @@
+"""`vcsg report`: tables, figures and a page from records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vcsg.commands import options
+from vcsg.commands.ending import errors
+from vcsg.commands.showing import draw
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or studies.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file; the default is report.html in the first folder.")
+    ] = None,
+    target: options.Targets = None,
+    import_: options.Import = None,
+) -> None:
+    """Make tables, figures and a report from records.
+
+    The records may come from other machines and earlier times.
+    """
+    from vcsg.study import imports, outcome
+    from vcsg.study.targets import Target
+    from vcsg.study.view.tables import console
+
+    with errors():
+        imports.load(import_ or [])
+        wanted = [Target.parse(text) for text in target or []]
+        found = outcome.read_sections(folders)
+        outcome.check_any_runs(found, folders)
+        if wanted:
+            found = [section.aiming_at(wanted) for section in found]
+        outcome.print_outcome(console(), found)
+        draw(folders[0] if out is None else out.parent, found)
+        made = outcome.write_report(found, folders, out or folders[0] / "report.html")
+        print(f"Report: {made}")

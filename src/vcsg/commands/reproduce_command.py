@@ -1,0 +1,93 @@
+"""`vcsg reproduce`: the experiments of the paper."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcsg.commands import completion, options
+from vcsg.commands.ending import errors, finish
+from vcsg.commands.showing import command_line, conduct, make_report, words
+from vcsg.study.search import SHARE, TRIALS
+
+if TYPE_CHECKING:
+    from vcsg.study.view.sections import Section
+
+
+def reproduce(
+    data_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One of mnist, cifar10 and tiny-imagenet; repeatable; the default is all that are found.",
+            autocompletion=completion.paper_data_sets,
+        ),
+    ] = None,
+    budget: options.Budget = "30passes",
+    seeds: options.Seeds = "3",
+    out: Annotated[Path, typer.Option(help="The folder for the studies, one for each data set.")] = Path(
+        "reproduce-output"
+    ),
+    every: options.Every = None,
+    trials: options.Trials = TRIALS,
+    share: options.Share = SHARE,
+    jobs: options.Jobs = 1,
+    search_jobs: options.SearchJobs = None,
+    threads: options.Threads = 1,
+    device: options.Device = "cpu",
+    data_dir: options.DataDir = None,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
+    report: options.MakeReport = True,
+    import_: options.Import = None,
+) -> None:
+    """Run the experiments of the paper.
+
+    They are run as the paper sets them, and with tuned step sizes.
+    """
+    from vcsg.study import compare, imports, outcome
+    from vcsg.study import reproduce as paper
+    from vcsg.study.budgets import Budget
+    from vcsg.study.running import torchrun
+    from vcsg.training.interrupt import Interrupt
+    from vcsg.workloads import DataError
+
+    interrupt = Interrupt()
+    with errors(interrupt):
+        torchrun.check_alone("vcsg reproduce")
+        loaded = imports.load(import_ or [])
+        available, missing = paper.available(words(data_set or []), data_dir)
+        for name in missing:
+            print(f"The data of {name} are missing: fetch them with vcsg data fetch {name}", file=sys.stderr)
+        failures: dict[str, str] = {name: "its data are missing" for name in missing if data_set}
+        interrupted = False
+        shown: list[Section] = []
+        for name in available:
+            study = paper.paper_study(
+                name,
+                out / name,
+                budget=Budget.parse(budget),
+                seeds=compare.parse_seeds(seeds),
+                every=every,
+                trials=trials,
+                share=share,
+                jobs=jobs,
+                search_jobs=search_jobs,
+                threads=threads,
+                device=device,
+                data_dir=data_dir,
+                command=command_line(),
+                imports=loaded,
+                checkpoint_seconds=checkpoint_seconds,
+            )
+            found, read = conduct(study, report, interrupt)
+            shown += read
+            failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
+            if interrupted := found.interrupted:
+                break
+        if available and report:
+            make_report(outcome.read_sections([out], shown), [out], out / "report.html")
+        if not available:
+            raise DataError("the data of no data set were found: fetch one, or give --data-dir")
+        finish(interrupted, failures, interrupt)
