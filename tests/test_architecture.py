@@ -46,8 +46,11 @@ ORDER: dict[str, list[str]] = {
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
         "report_command", "list_command", "data_command",
     ],
-    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "board", "workers"],
-    "study.view": ["summary", "words", "style", "curves", "epoch_series", "sections", "tables", "findings", "figures"],
+    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
+    "study.view": [
+        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
+        "findings", "figures",
+    ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [
         "markup", "layout", "table", "plots", "target_plot", "inside", "results", "searches", "headline", "page",
@@ -59,7 +62,7 @@ EXTRAS = {
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
-    "workloads": {"PIL", "pooch"},
+    "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "integrations": {"accelerate", "lightning", "skorch", "transformers"},
     "commands": {"typer"},

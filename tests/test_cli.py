@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import io
 import json
@@ -10,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,8 +25,10 @@ from typer.testing import CliRunner, Result
 
 import vcsg
 from vcsg.cli import app
+from vcsg.commands import options
 from vcsg.study.records import load
 from vcsg.study.running import board as progress
+from vcsg.training.saving import CHECKPOINT_SECONDS
 
 SOURCE = Path(vcsg.__file__).parents[1]
 TINY = ("--budget", "2passes", "--every", "1")
@@ -43,14 +47,18 @@ def call(*words: str) -> Result:
 
 def start(*words: str, stderr: int = subprocess.PIPE, **settings: str) -> subprocess.Popen[str]:
     """A process of its own, where warnings are errors, in a group of its own, to be interrupted alone."""
-    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
-    plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
-    environment = plain | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
-    environment |= {"PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8", **settings}
+    environment = _plain() | settings
     command = [sys.executable, "-m", "vcsg", *words]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
     )
+
+
+def _plain() -> dict[str, str]:
+    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
+    plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
+    plain |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+    return plain | {"PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8"}
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -165,7 +173,13 @@ def test_figures_and_report_are_made_where_the_study_is(monkeypatch: pytest.Monk
 
     drawn: list[Path] = []
     monkeypatch.setattr(figures, "draw", lambda runs, out, targets: drawn.append(out) or [out / "one.png"])
-    monkeypatch.setattr(report, "write", lambda found, folders, path: drawn.append(path) or path)
+
+    def write(found: object, folders: object, path: Path, pictures: list[Path]) -> Path:
+        assert pictures == [path.parent / "figures" / "one.png"]
+        drawn.append(path)
+        return path
+
+    monkeypatch.setattr(report, "write", write)
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--seeds", "1", "--target", "train-loss=0.1"]
     done = call(*words)
     assert drawn == [Path("study-output/figures"), Path("study-output/report.html")]
@@ -214,7 +228,7 @@ def test_terminal_and_report_say_the_same(methods: str, monkeypatch: pytest.Monk
     page = Path("study-output/report.html").read_text(encoding="utf-8")
     section = page[page.index('id="findings"') :]
     shown = html.unescape(re.sub(r"<[^>]+>", "", section[section.index(">") + 1 : section.index("</section>")]))
-    found = " ".join(shown.split("tiny/lenet-300-100. ", 1)[1].split())
+    found = " ".join(shown.split())
     assert found in " ".join(done.stdout.split())
     assert ("variance reduction" in found) == ("svrg" in methods)
 
@@ -476,6 +490,49 @@ def test_version_help_and_module() -> None:
     assert (status, out, err) == (0, f"vcsg {vcsg.__version__}\n", "")
 
 
+def test_help_and_completion_load_neither_torch_nor_what_draws() -> None:
+    """Of every command too: what takes seconds to import is imported when a command runs."""
+    heavy = {"torch", "numpy", "scipy", "matplotlib", "pandas", "plotly", "rich", "triton"}
+    for words in ([], ["compare"], ["data", "fetch"]):
+        code = f"import sys; from vcsg.__main__ import main; sys.argv = ['vcsg', *{words}, '--help']\n"
+        code += "try: main()\nfinally: print(sorted(set(sys.modules)))"
+        done = subprocess.run([sys.executable, "-c", code], env=_plain(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Usage: vcsg" in done.stdout
+        loaded = set(ast.literal_eval(done.stdout.strip().splitlines()[-1]))
+        assert not heavy & loaded
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected", "refused"),
+    [
+        ("vcsg comp", "compare", "report"),
+        ("vcsg run mnist-mini/lenet-3", "mnist-mini/lenet-300-100", "mnist-mini/lenet-5"),
+        ("vcsg run --method scs", "scsg", "vcsg"),
+        ("vcsg compare --methods vcsg,scs", "vcsg,scsg", "scsg"),
+        ("vcsg compare --protocol paper,tu", "paper,tuned", "tuned"),
+        ("vcsg data fetch cif", "cifar10", "mnist"),
+        ("vcsg reproduce --data-set tiny", "tiny-imagenet", "mnist"),
+        ("vcsg run --device cp", "cpu", "cuda"),
+    ],
+)
+def test_a_shell_completes_commands_and_names(
+    typed: str, expected: str, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question as the script of `vcsg --show-completion bash` asks it."""
+    words = typed.split()
+    asked = {"_VCSG_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    done = CliRunner().invoke(app, [], prog_name="vcsg", env=asked)
+    offered = done.output.split()
+    assert expected in offered
+    assert refused not in offered
+
+
+def test_the_defaults_of_options_are_those_of_the_library() -> None:
+    """Help shows them without importing what they belong to."""
+    assert options.CHECKPOINT_SECONDS == CHECKPOINT_SECONDS
+
+
 def test_lists() -> None:
     methods = call("list", "methods").output
     assert re.search(r"^vcsg +VCSG +eps, K, ", methods, re.MULTILINE)
@@ -488,9 +545,46 @@ def test_lists() -> None:
 def test_data_where() -> None:
     shown = call("data", "where", "--data-dir", "nowhere").output
     assert shown.startswith("Data sets are looked for in: nowhere\n")
-    assert re.search(r"^mnist-mini .* in the package$", shown, re.MULTILINE)
-    assert re.search(r"^mnist .* not found: vcsg data fetch mnist$", shown, re.MULTILINE)
+    assert re.search(r"^mnist-mini +10,000 samples  in the package$", shown, re.MULTILINE)
+    assert re.search(r"^mnist +– samples  not found: vcsg data fetch mnist$", shown, re.MULTILINE)
     assert call("data", "fetch", "mnist-mini").exit_code == 0
+
+
+def test_data_where_counts_what_is_there() -> None:
+    for place in ("train/n00000001/images/n00000001_0.JPEG", "train/n00000001/images/n00000001_7.JPEG", "wnids.txt"):
+        file = Path("data/tiny-imagenet/tiny-imagenet-200") / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    shown = call("data", "where", "--data-dir", "data").output
+    assert re.search(r"^tiny-imagenet +2 samples  data/tiny-imagenet, a part of 100,000$", shown, re.MULTILINE)
+
+
+def test_a_download_without_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy is a port of this machine where nobody listens."""
+    pytest.importorskip("pooch")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name.upper(), "" if name == "no_proxy" else f"http://127.0.0.1:{port}")
+    done = call("data", "fetch", "tiny-imagenet", "--data-dir", "data")
+    assert done.exit_code == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert "could not be downloaded (no connection to cs231n.stanford.edu: is there a network?): try again" in line
+    assert len(line) < 250
+    assert not list(Path("data").rglob("*.zip*"))
+
+
+def test_a_place_that_cannot_be_written_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stops the superuser, who may run this: the answer of the system is put in its place."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    done = call("compare", PROBLEM, "--out", "locked/study")
+    assert done.exit_code == 1
+    assert re.search(
+        r"^vcsg: --out locked/study: nothing can be written to \S+; give a folder of your own$", done.stderr
+    )
+    assert not Path("locked").exists()
 
 
 def test_reproduce_names_what_is_not_there() -> None:
@@ -507,6 +601,10 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "option": (f"run {PROBLEM} --sed 1", 2, "No such option: --sed"),
     "workload": ("run mnist-mini/lenet-300", 2, "no model or problem 'lenet-300'.*did you mean 'lenet-300-100'"),
     "data set": ("run minst/lenet-300-100", 2, "no data set 'minst': did you mean 'mnist'"),
+    "both": ("run minst/lenet", 2, "no data set 'minst': did you mean 'mnist'.*'lenet', of .*did you mean 'lenet-5'"),
+    "out is a file": (f"compare {PROBLEM} --out taken", 2, "--out taken is a file: give a folder, which is made"),
+    "out below a file": (f"run {PROBLEM} --out taken/run", 2, "--out taken/run would lie in .*taken, which is a file"),
+    "page is a folder": ("report . --out .", 2, "--out . is a folder: give the name of a file, such as report.html"),
     "no data": ("run mnist/lenet-300-100 --data-dir .", 1, "the files of mnist are not in"),
     "method": (f"run {PROBLEM} --method scgs", 2, "no method 'scgs': did you mean 'scsg'"),
     "methods": (f"compare {PROBLEM} --methods vcsg,scgs", 2, "no method 'scgs': did you mean 'scsg'"),
@@ -531,6 +629,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_in_one_line(case: str, tmp_path: Path) -> None:
+    Path("taken").touch()
     words, status, message = WRONG[case]
     done = call(*words.split())
     assert done.exit_code == status, done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from pathlib import Path
 
 import matplotlib
@@ -21,6 +22,7 @@ from vcsg.study.view.figures.anchors import inside
 from vcsg.study.view.figures.axes import SETTINGS, plain
 from vcsg.study.view.figures.bars import to_target
 from vcsg.study.view.figures.overview import against_time, gradient, overview
+from vcsg.study.view.label_places import apart, within
 from vcsg.study.view.style import LOOKS, look_of, looks
 from vcsg.study.view.summary import groups, summarise
 from vcsg.study.view.words import amount, bar_text, short
@@ -151,12 +153,24 @@ class TestOverview:
 
 
 class TestAgainstTime:
-    def test_one_workload_in_one_column(self, runs: list[RunRecord]) -> None:
-        figure = against_time([run for run in runs if run.config.workload == MNIST_NAME], "tuned", TARGETS)
-        assert figure.get_figwidth() == 3.5
-        (axes,) = figure.axes
+    def test_one_workload_has_the_whole_width_and_names_beside_its_curves(self, runs: list[RunRecord]) -> None:
+        own = [run for run in runs if run.config.workload == MNIST_NAME]
+        with matplotlib.rc_context(SETTINGS):
+            figure = against_time(own, "tuned", TARGETS)
+            figure.draw_without_rendering()
+        axes = figure.axes[0]
+        assert figure.get_figwidth() == 7.2
         assert axes.get_xlabel() == "training time (s)"
-        assert [text.get_text() for text in axes.texts] == ["2.5\u00a0%"]
+        assert str(figure.get_suptitle()).startswith("lower and further left is better · protocol: tuned")
+        labels = {text.get_text(): text for text in axes.texts}
+        assert labels.pop("target: 2.5\u00a0%").xy[0] == 0  # type: ignore[attr-defined]
+        ends = {one.label: one.median[-1] for one in curves(own, "tuned", "seconds", "test_error")}
+        assert sorted(labels, key=lambda name: labels[name].get_position()[1]) == sorted(
+            ends, key=lambda name: ends[name]
+        )
+        boxes = sorted((text.get_window_extent() for text in labels.values()), key=lambda box: box.y0)
+        assert all(low.y1 < high.y0 + 1 for low, high in itertools.pairwise(boxes))
+        assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
 
     def test_a_panel_per_workload(self, runs: list[RunRecord]) -> None:
         figure = against_time(runs, "paper", TARGETS, unit="ifo")
@@ -289,6 +303,34 @@ def test_gradient_against_passes(tmp_path: Path) -> None:
     assert file_name("gradient", name, "paper") in [made for made, _ in figures(found)]
 
 
+class TestLabelPlaces:
+    def test_those_with_room_stay(self) -> None:
+        assert apart([0.9, 0.1, 0.5], 0.1) == pytest.approx([0.9, 0.1, 0.5])
+
+    def test_those_without_are_spread_around_their_mean(self) -> None:
+        assert apart([0.5, 0.5, 0.5], 0.1) == pytest.approx([0.4, 0.5, 0.6])
+        assert apart([0.2, 0.52, 0.5], 0.1) == pytest.approx([0.2, 0.56, 0.46])
+
+    def test_no_other_places_are_nearer(self) -> None:
+        """The least squares among all grids of places in order, by enumeration."""
+        wanted, gap = [0.3, 0.32, 0.38], 0.1
+        found = apart(wanted, gap)
+        order = sorted(range(3), key=lambda k: wanted[k])
+        steps = np.arange(0, 0.9, 0.02)
+        best = min(
+            sum((place - wanted[k]) ** 2 for place, k in zip(places, order, strict=True))
+            for places in itertools.product(steps, repeat=3)
+            if all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(places))
+        )
+        assert all(found[b] - found[a] >= gap - 1e-9 for a, b in itertools.pairwise(order))
+        assert sum((a - b) ** 2 for a, b in zip(found, wanted, strict=True)) <= best + 1e-12
+
+    def test_they_are_moved_back_inside(self) -> None:
+        assert within([0.95, 1.05], 0.0, 1.0) == pytest.approx([0.9, 1.0])
+        assert within([-0.1, 0.5], 0.0, 1.0) == pytest.approx([0.0, 0.6])
+        assert within([], 0.0, 1.0) == []
+
+
 class TestCurves:
     def test_the_median_ends_with_the_first_run(self) -> None:
         found = curve(
@@ -299,6 +341,30 @@ class TestCurves:
         assert found.x.tolist() == [0, 1]
         assert found.median.tolist() == [1.5, 0.75]
         assert (found.low.tolist(), found.high.tolist()) == ([1, 0.5], [2, 1])
+        (rest,) = found.rests  # the other goes on by itself, from where the median ends to its own end
+        assert (rest.x.tolist(), rest.y.tolist()) == ([1, 2], [0.5, 0.1])
+
+    def test_what_goes_on_is_drawn_to_its_end(self) -> None:
+        """By time the first seed ends at 4 s and the second, interpolated there, at 8 s."""
+        quick = made(row(0, test_error=0.9), row(2, test_error=0.3), seed=0)
+        late = made(row(0, test_error=0.8), row(3, test_error=0.5), row(4, test_error=0.2), seed=1)
+        found = curve([quick, late], "seconds", "test_error")
+        assert found.x[-1] == 4
+        (rest,) = found.rests
+        assert rest.x.tolist() == [4, 6, 8]
+        assert rest.y.tolist() == pytest.approx([60, 50, 20])
+        axes = against_time([quick, late], "", {}).axes[0]
+        assert axes.get_xlim() == (0, 8)
+        assert "single seeds, once the first has ended" in names(against_time([quick, late], "", {}))
+
+    def test_runs_that_end_together_have_no_rest(self) -> None:
+        runs = [made(row(0, e=1.0), row(end, e=0.5)) for end in (1.0, 1.004)]
+        assert curve(runs, "passes", "e").rests == ()
+
+    def test_where_a_run_failed_does_not_choose_the_axis(self) -> None:
+        whole = made(*(row(p, test_error=0.9 - 0.1 * p) for p in range(6)))
+        broken = made(row(0, test_error=0.9), row(0.01, test_error=0.9), label="broken", status="failed")
+        assert against_time([whole, broken], "", {}).axes[0].get_xscale() == "linear"
 
     def test_runs_are_interpolated_to_each_others_evaluations(self) -> None:
         found = curve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from records_sample import MNIST, analytic, config, rows, write_run, write_study
 
 from vcsg.study import report
 from vcsg.study.methods import reduces_variance
+from vcsg.study.report.layout import log_values
 from vcsg.study.report.markup import Markup, tag, text
 from vcsg.study.view.findings import findings, listed
 from vcsg.study.view.sections import sections
@@ -96,12 +98,22 @@ def browser() -> Iterator[Chromium]:
         yield found
 
 
+def _settled(browser: Chromium, path: Path, width: int) -> Chromium:
+    """The page in a window of this width; it is loaded anew only after another test had it in another one."""
+    if browser.shown != (path, width, False):
+        browser.open(path, width=width)
+        browser.until("document.documentElement.classList.contains('settled')")
+    return browser
+
+
 @pytest.fixture
 def desktop(browser: Chromium, path: Path) -> Chromium:
-    """The page in a wide window; it is loaded anew only after another test had it in another one."""
-    if browser.shown != (path, 1280, False):
-        browser.open(path)
-    return browser
+    return _settled(browser, path, 1280)
+
+
+@pytest.fixture
+def phone(browser: Chromium, path: Path) -> Chromium:
+    return _settled(browser, path, 390)
 
 
 class TestPage:
@@ -116,9 +128,9 @@ class TestPage:
     def test_needs_nothing_from_elsewhere(self, page: str) -> None:
         reader = Reader(page)
         for name, attributes in reader.tags:
-            assert name not in ("link", "iframe", "img", "object", "embed", "base")
+            assert name not in ("link", "iframe", "object", "embed", "base")
             for attribute in ("src", "href", "srcset", "action", "poster", "data"):
-                assert (attributes.get(attribute) or "#").startswith("#")
+                assert (attributes.get(attribute) or "#").startswith(("#", "data:image/png;base64,"))
         style = page[page.index("<style>") : page.index("</style>")]
         assert not re.search(r"@import|url\(|//", style)
         own = [script for script in reader.scripts if "plotly.js v" not in script]
@@ -139,11 +151,54 @@ class TestPage:
         assert "</pre><b>" not in page
         assert HOSTILE in " ".join(Reader(page).text)
 
-    def test_commands_stand_by_every_figure(self, page: str, studies: Path) -> None:
-        figures = page.split("<figure>")[1:]
-        assert len(figures) >= 8
-        assert all(f"vcsg report {studies}" in figure.split("</figure>")[0] for figure in figures)
-        assert "vcsg compare mnist/lenet-300-100 --seeds 2 --passes 15" in page
+    def test_commands_stand_once(self, page: str, studies: Path) -> None:
+        assert page.count(f"vcsg report {studies}") == 1
+        assert page.count("vcsg compare mnist/lenet-300-100 --seeds 2 --passes 15") == 1
+        assert page.count('class="copy"') == 1
+
+    def test_the_verdict_comes_first(self, page: str, studies: Path) -> None:
+        top = page[page.index('id="findings"') : page.index("</section>")]
+        for section in sections([studies]):
+            verdict, *more = findings(section)
+            assert tag("strong", verdict) in top
+            assert all(tag("li", sentence) in top for sentence in more)
+
+    def test_final_columns_have_ranges(self, tmp_path: Path) -> None:
+        """Two seeds that end far apart are not shown as their mean alone."""
+        for seed, error in enumerate((0.1275, 0.6515)):
+            ended = {"ifo": 100, "passes": 1.0, "seconds": 2.0 + seed, "epoch": 1, "train_loss": 1.5 + seed}
+            write_run(tmp_path / f"{seed}", config("w", "sgd", "SGD", seed=seed), [ended | {"test_error": error}])
+        words = Reader(page_of(tmp_path, out=tmp_path)).words
+        assert "38.95 % 12.75–65.15 %" in words
+        assert "2 1.5–2.5" in words
+        assert "2.5 s 2.0–3.0 s" in words
+
+    def test_every_chart_has_a_role_and_says_what_it_shows(self, page: str) -> None:
+        charts = [attributes for _, attributes in Reader(page).tags if attributes.get("role") == "img"]
+        assert len(charts) == page.count('class="plotly-graph-div"')
+        said = [str(chart["aria-label"]) for chart in charts]
+        assert any(
+            re.match(r"Test error, tuned\. Curves of the test error.* VCSG [\d.]+\u00a0%", text) for text in said
+        )
+        assert any(re.match(r"To a test error of 2\.5\u00a0%, paper\. Bars .*VCSG: ", text) for text in said)
+        assert any(text.startswith("Inside VCSG") and "epochs" in text for text in said)
+
+    def test_values_under_the_pointer_have_units_and_ranges(self, page: str) -> None:
+        assert re.search(r'"text":\["[\d.]+\\u00a0% \([\d.]+\\u2013[\d.]+\\u00a0%, 2 seeds\)"', page)
+        for unit in ("after %{x:.3~g} s", "after %{x:.2f} passes", "after %{x:,} gradients"):
+            assert unit in page
+
+    def test_pictures_are_shown_without_javascript(self, studies: Path, tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib")
+        picture = tmp_path / "fig2-tuned.png"
+        picture.write_bytes(b"\x89PNG...")
+        folders = [studies / "mnist"]
+        page = report.write(sections(folders), folders, tmp_path / "r.html", [picture]).read_text(encoding="utf-8")
+        stills = re.findall(r"<noscript>(.*?)</noscript>", page[page.index("<body>") :], re.DOTALL)
+        assert len(stills) == page.count("<figure>")
+        assert 'src="data:image/png;base64,iVBORy4uLg=="' in stills[0]
+        assert 'alt="Test error, as in fig2-tuned.png"' in stills[0]
+        assert all("drawn by JavaScript; the table above has its numbers" in still for still in stills[1:])
 
     def test_failed_and_interrupted_runs_are_named(self, page: str) -> None:
         words = Reader(page).words
@@ -292,6 +347,15 @@ class TestFindings:
         assert [listed(list(words)) for words in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.011, 70.0), (0.5, 8.0), (3.0, 19.0), (1.0, 1e9), (2.1, 2.4), (0.9, 1.2)])
+def test_ticks_of_a_logarithmic_axis_are_few_and_round(low: float, high: float) -> None:
+    ticks = log_values(low, high)
+    assert 1 <= len(ticks) <= 7
+    assert ticks == sorted(set(ticks))
+    assert all(low * 0.95 <= tick <= high * 1.05 for tick in ticks)
+    assert min((b / a for a, b in itertools.pairwise(ticks)), default=2) >= 1.1
+
+
 def test_markup_escapes_what_is_not_markup() -> None:
     assert tag("p", "a<b", tag("b", "&"), class_='"x"', hidden=True, id=False) == (
         '<p class="&quot;x&quot;" hidden>a&lt;b<b>&amp;</b></p>'
@@ -314,29 +378,37 @@ class TestBrowser:
         ink = browser.evaluate("document.querySelector('.plotly-graph-div').layout.font.color")
         assert ink == ("#e4e8ec" if dark else "#1b1f24")
 
-    def test_a_legend_toggles_curve_and_band(self, desktop: Chromium) -> None:
+    def test_a_name_beside_a_curve_toggles_it_with_its_band(self, desktop: Chromium) -> None:
         plot = "document.querySelector('#workload-2 .plotly-graph-div')"
-        shown = (
-            f"{plot}.data.filter(t => t.legendgroup === 'VCSG').map(t => t.visible === undefined || t.visible === true)"
-        )
-        assert desktop.evaluate(shown) == [True, True]
+        own = f"{plot}.data.filter(t => t.legendgroup === 'VCSG')"
+        assert desktop.evaluate(f"{own}.length") >= 2
+        name = f"[...{plot}.querySelectorAll('.annotation-text')].find(e => e.textContent.endsWith(' VCSG'))"
         for state in ("legendonly", "true"):
-            desktop.click(f"{plot}.querySelector('.legendtoggle')")
-            desktop.until(
-                f"{plot}.data.filter(t => t.legendgroup === 'VCSG').every(t => String(t.visible) === '{state}')"
-            )
+            desktop.click(name)
+            desktop.until(f"{own}.every(t => String(t.visible) === '{state}')")
+
+    def test_names_stand_in_order_and_apart(self, desktop: Chromium) -> None:
+        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
+        places = desktop.evaluate(
+            f"[...{plot}.querySelectorAll('.annotation-text')].map(e => e.getBoundingClientRect().toJSON())"
+            ".filter(box => box.x > 300).map(box => box.y)"
+        )
+        assert len(places) == 4
+        assert min(b - a for a, b in itertools.pairwise(sorted(places))) > 14
 
     def test_a_switch_changes_the_axis_and_keeps_what_is_hidden(self, desktop: Chromium) -> None:
         figure = "document.querySelector('#workload-2 figure')"
         plot = f"{figure}.querySelector('.plotly-graph-div')"
         desktop.evaluate(f"Plotly.restyle({plot}, {{visible: 'legendonly'}}, [1]).then(() => 0)")
+        assert desktop.evaluate(f"{plot}.layout.xaxis.title.text") == "training time (s)"
+        assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(17, rel=0.2)
         before = desktop.evaluate(f"{plot}.data[1].x")
-        desktop.click(f"{figure}.querySelector('input[value=seconds] + span')")
-        desktop.until(f"{plot}.layout.xaxis.title.text === 'training time (s)'")
+        desktop.click(f"{figure}.querySelector('input[value=passes] + span')")
+        desktop.until(f"{plot}.layout.xaxis.title.text === 'passes (n gradients each)'")
         after = desktop.evaluate(f"{plot}.data[1].x")
         assert after != before
         assert desktop.evaluate(f"{plot}.data[1].visible") == "legendonly"
-        assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(17, rel=0.2)
+        assert desktop.evaluate(f"{plot}._fullLayout.xaxis.range[1]") == pytest.approx(15, rel=0.1)
 
     def test_no_plot_is_wider_than_its_place(self, desktop: Chromium) -> None:
         plots = "[...document.querySelectorAll('.plotly-graph-div')].filter(p => p.offsetParent)"
@@ -372,17 +444,59 @@ class TestBrowser:
         assert not falling[-1]
 
     def test_commands_are_copied(self, desktop: Chromium) -> None:
-        desktop.click("document.querySelector('#workload-2 button.copy')")
-        desktop.until("document.querySelector('#workload-2 button.copy').textContent === 'Copied'")
+        desktop.click("document.querySelector('button.copy')")
+        desktop.until("document.querySelector('button.copy').textContent === 'Copied'")
 
     def test_hostile_text_is_shown_as_it_is(self, desktop: Chromium) -> None:
-        names = "[...document.querySelectorAll('.legendtext')].map(e => e.textContent)"
-        assert any(name.startswith("<script>alert(1)</script>") for name in desktop.evaluate(names))
+        names = "[...document.querySelectorAll('.annotation-text')].map(e => e.textContent)"
+        assert any("<script>alert(1)</script>" in name for name in desktop.evaluate(names))
 
-    def test_fits_a_phone(self, browser: Chromium, path: Path) -> None:
-        browser.open(path, width=390, height=844)
-        assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-        browser.until("[...document.querySelectorAll('.plotly-graph-div svg')].every(s => s.clientWidth <= 390)")
-        assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        assert browser.evaluate("document.querySelector('.scroll').scrollWidth > 390")
+    def test_plots_fit_on_paper_and_come_back(self, desktop: Chromium) -> None:
+        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
+        desktop.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        desktop.until(f"{plot}._fullLayout.width === 660")
+        desktop.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        desktop.until(f"{plot}._fullLayout.width !== 660")
+
+    def test_without_javascript_there_are_pictures_and_no_holes(self, browser: Chromium, path: Path) -> None:
+        browser.call("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            browser.open(path)
+            found = browser.call("DOM.getDocument", depth=0)["root"]["nodeId"]
+            still = browser.call("DOM.querySelector", nodeId=found, selector="figure noscript p")["nodeId"]
+            assert browser.call("DOM.getBoxModel", nodeId=still)["model"]["height"] > 10
+            plots = browser.call("DOM.querySelector", nodeId=found, selector="figure .plots")["nodeId"]
+            with pytest.raises(AssertionError, match="box model"):
+                browser.call("DOM.getBoxModel", nodeId=plots)
+        finally:
+            browser.call("Emulation.setScriptExecutionDisabled", value=False)
+            browser.shown = None
+
+    def test_a_phone_has_a_legend_instead(self, phone: Chromium) -> None:
+        plot = "document.querySelector('#workload-2 .plotly-graph-div')"
+        phone.until(f"{plot}.layout.showlegend === true")
+        assert phone.evaluate(f"{plot}.layout.annotations.filter(a => a.visible !== false).length") == 1
+        shown = f"{plot}.data.filter(t => t.legendgroup === 'VCSG')"
+        phone.click(f"{plot}.querySelector('.legendtoggle')")
+        phone.until(f"{shown}.every(t => t.visible === 'legendonly')")
+
+    def test_fits_a_phone(self, phone: Chromium) -> None:
+        assert phone.evaluate("document.documentElement.scrollWidth") == 390
+        phone.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        phone.until("[...document.querySelectorAll('.plotly-graph-div svg')].every(s => s.clientWidth <= 390)")
+        assert phone.evaluate("document.documentElement.scrollWidth") == 390
+        assert phone.evaluate("document.querySelector('.scroll').scrollWidth > 390")
+
+    def test_a_table_that_is_cut_off_says_so_and_shows_the_error(self, phone: Chromium) -> None:
+        box = "document.querySelector('#workload-2 .scroll')"
+        phone.until(f"{box}.classList.contains('more')")
+        hint = phone.evaluate(f"getComputedStyle({box}.querySelector('caption span'), '::after').content")
+        assert "scroll sideways" in hint
+        heads = phone.evaluate(f"[...{box}.querySelectorAll('th[scope=col]')].slice(0, 3).map(h => h.textContent)")
+        assert heads == ["method", "protocol", "final test error"]
+        right = phone.evaluate(f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right")
+        assert right <= 390
+        phone.evaluate(f"{box}.scrollLeft = 10000")
+        phone.until(f"!{box}.classList.contains('more')")
+        left = phone.evaluate(f"{box}.querySelector('tbody th').getBoundingClientRect().left")
+        assert left < 40  # the names stay

@@ -14,7 +14,7 @@ def main() -> None:
     except ModuleNotFoundError as error:  # a command imports what it needs when it runs
         if error.name is None or error.name.startswith("vcsg"):
             raise
-        sys.exit(f"vcsg: the command needs {error.name}: pip install 'vcsg[study]'")
+        sys.exit(f"vcsg: the command needs {error.name.partition('.')[0]}: pip install 'vcsg[study]'")
 
 
 if __name__ == "__main__":

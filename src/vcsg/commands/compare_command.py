@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import completion, options
-from vcsg.commands.ending import errors, finish
-from vcsg.commands.showing import command_line, conduct, words
+from vcsg.commands.ending import check_folder, errors, finish
+from vcsg.commands.showing import command_line, conduct, show_plan, words
 from vcsg.study.search import SHARE, TRIALS
 
 
@@ -49,6 +49,7 @@ def compare(
     data_dir: options.DataDir = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     report: options.MakeReport = True,
+    plan: options.PlanOnly = False,
 ) -> None:
     """Compare methods on one workload, over several seeds.
 
@@ -64,6 +65,7 @@ def compare(
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg compare")
+        check_folder(out)
         study = comparison.make_study(
             workload,
             out,
@@ -86,5 +88,8 @@ def compare(
             imports=import_ or [],
             checkpoint_seconds=checkpoint_seconds,
         )
+        if plan:
+            show_plan(study, interrupt)
+            return
         found, _ = conduct(study, report, interrupt)
         finish(found.interrupted, found.failures, interrupt)

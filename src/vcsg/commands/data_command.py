@@ -26,7 +26,7 @@ def fetch(
 
 
 def where(data_dir: options.DataDir = None, import_: options.Import = None) -> None:
-    """Say where data sets are looked for, and which were found."""
+    """Say where data sets are looked for, which were found, and how many training samples are there."""
     from vcsg import workloads
     from vcsg.study import imports
     from vcsg.workloads.folders import data_folders
@@ -34,7 +34,13 @@ def where(data_dir: options.DataDir = None, import_: options.Import = None) -> N
     with errors():
         imports.load(import_ or [])
     print("Data sets are looked for in:", ", ".join(map(str, data_folders(data_dir))))
-    for name, source in workloads.data_sets().items():
-        files = workloads.where(name, data_dir)
-        place = "in the package" if files == [] else files[0].parent if files else f"not found: vcsg data fetch {name}"
-        print(f"{name:<14} n = {source.n:>7,}  {place}")
+    with errors():
+        for name, source in workloads.data_sets().items():
+            files = workloads.where(name, data_dir)
+            if files is None:
+                remedy = f"vcsg data fetch {name}" if source.downloads else "copy its files there"
+                print(f"{name:<14} {'–':>7} samples  not found: {remedy}")
+                continue
+            there = workloads.samples_on_disk(name, data_dir)
+            part = "" if there == source.n else f", a part of {source.n:,}"
+            print(f"{name:<14} {there:>7,} samples  {files[0].parent if files else 'in the package'}{part}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,10 +27,30 @@ def errors(interrupt: Interrupt | None = None) -> Iterator[None]:
         fail(str(error), 1)
     except ValueError as error:
         fail(str(error), 2)
-    except (OSError, ModuleNotFoundError) as error:
+    except OSError as error:
+        known = error.filename is not None and error.strerror is not None
+        fail(f"{error.filename}: {error.strerror}" if known else str(error), 1)
+    except ModuleNotFoundError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise typer.Exit((interrupt or Interrupt()).status) from None
+
+
+def check_folder(out: Path) -> None:
+    """Refuse, before anything is read, an --out that is a file, lies below one, or cannot be written to."""
+    there = next(place for place in (out, *out.resolve().parents) if place.exists())
+    if not there.is_dir():
+        below = "is a file" if there == out else f"would lie in {there}, which is a file"
+        raise ValueError(f"--out {out} {below}: give a folder, which is made where it is missing")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"--out {out}: nothing can be written to {there}; give a folder of your own")
+
+
+def check_file(out: Path) -> None:
+    """The same for an --out that names a file."""
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder: give the name of a file, such as {out / 'report.html'}")
+    check_folder(out.parent)
 
 
 def fail(message: str, status: int) -> None:

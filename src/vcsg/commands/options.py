@@ -80,5 +80,11 @@ CheckpointSeconds = Annotated[
 MakeReport = Annotated[
     bool, typer.Option("--report/--no-report", help="Whether to draw figures and write an HTML report.")
 ]
+PlanOnly = Annotated[
+    bool,
+    typer.Option(
+        "--plan", help="Show what would be run and about how long it takes, by a short measurement; run nothing."
+    ),
+]
 CHECKPOINT_SECONDS = 60.0
 """That of `vcsg.training.saving`, whose import takes as long as torch's; a test holds them together."""

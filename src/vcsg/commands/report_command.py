@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import options
-from vcsg.commands.ending import errors
+from vcsg.commands.ending import check_file, errors
 from vcsg.commands.showing import draw
 
 
@@ -29,6 +29,8 @@ def report(
     from vcsg.study.view.tables import console
 
     with errors():
+        if out is not None:
+            check_file(out)
         imports.load(import_ or [])
         wanted = [Target.parse(text) for text in target or []]
         found = outcome.read_sections(folders)
@@ -36,6 +38,6 @@ def report(
         if wanted:
             found = [section.aiming_at(wanted) for section in found]
         outcome.print_outcome(console(), found)
-        draw(folders[0] if out is None else out.parent, found)
-        made = outcome.write_report(found, folders, out or folders[0] / "report.html")
+        drawn = draw(folders[0] if out is None else out.parent, found)
+        made = outcome.write_report(found, folders, out or folders[0] / "report.html", drawn)
         print(f"Report: {made}")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcsg.commands import completion, options
-from vcsg.commands.ending import errors, finish
-from vcsg.commands.showing import command_line, conduct, make_report, words
+from vcsg.commands.ending import check_folder, errors, finish
+from vcsg.commands.showing import command_line, conduct, draw, make_report, show_plan, words
 from vcsg.study.search import SHARE, TRIALS
 
 if TYPE_CHECKING:
+    from vcsg.study.plan import Study
     from vcsg.study.view.sections import Section
 
 
@@ -41,30 +42,34 @@ def reproduce(
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     report: options.MakeReport = True,
     import_: options.Import = None,
+    plan: options.PlanOnly = False,
 ) -> None:
     """Run the experiments of the paper.
 
-    They are run as the paper sets them, and with tuned step sizes.
+    They are run as the paper sets them, and with tuned step sizes. The plan, with estimated times, is shown first.
     """
     from vcsg.study import compare, imports, outcome
     from vcsg.study import reproduce as paper
     from vcsg.study.budgets import Budget
     from vcsg.study.running import torchrun
+    from vcsg.study.view.plan_table import duration
     from vcsg.training.interrupt import Interrupt
     from vcsg.workloads import DataError
 
     interrupt = Interrupt()
     with errors(interrupt):
         torchrun.check_alone("vcsg reproduce")
+        check_folder(out)
         loaded = imports.load(import_ or [])
         available, missing = paper.available(words(data_set or []), data_dir)
         for name in missing:
             print(f"The data of {name} are missing: fetch them with vcsg data fetch {name}", file=sys.stderr)
+        if not available:
+            raise DataError("the data of no data set were found: fetch one, or give --data-dir")
         failures: dict[str, str] = {name: "its data are missing" for name in missing if data_set}
-        interrupted = False
-        shown: list[Section] = []
-        for name in available:
-            study = paper.paper_study(
+
+        def study_of(name: str) -> Study:
+            return paper.paper_study(
                 name,
                 out / name,
                 budget=Budget.parse(budget),
@@ -81,13 +86,22 @@ def reproduce(
                 imports=loaded,
                 checkpoint_seconds=checkpoint_seconds,
             )
-            found, read = conduct(study, report, interrupt)
+
+        seconds = [show_plan(study_of(name), interrupt) for name in available]
+        if len(seconds) > 1:
+            print(f"All data sets together: about {duration(sum(seconds))}.")
+        if plan:
+            finish(False, failures, interrupt)
+            return
+        interrupted = False
+        shown: list[Section] = []
+        for name in available:
+            found, read = conduct(study_of(name), report, interrupt)
             shown += read
             failures |= {f"{name}/{key}": why for key, why in found.failures.items()}
             if interrupted := found.interrupted:
                 break
-        if available and report:
-            make_report(outcome.read_sections([out], shown), [out], out / "report.html")
-        if not available:
-            raise DataError("the data of no data set were found: fetch one, or give --data-dir")
+        if report:
+            together = outcome.read_sections([out], shown)
+            make_report(together, [out], out / "report.html", draw(out, together))
         finish(interrupted, failures, interrupt)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import completion, options
-from vcsg.commands.ending import errors, finish
+from vcsg.commands.ending import check_folder, errors, finish
 from vcsg.commands.showing import show
 
 
@@ -42,6 +42,7 @@ def run(
 
     interrupt = Interrupt()
     with errors(interrupt), torchrun.joined(device) as rank:
+        check_folder(out)
         study = compare.make_study(
             workload,
             out,

@@ -26,9 +26,24 @@ def conduct(study: Study, report: bool, interrupt: Interrupt) -> tuple[Outcome, 
     if not show(found, study.folder):
         print("No run has come to its first evaluation.")
     elif report and not done.interrupted:
-        draw(study.folder, found)
-        make_report(found, [study.folder], study.folder / "report.html")
+        drawn = draw(study.folder, found)
+        make_report(found, [study.folder], study.folder / "report.html", drawn)
     return done, found
+
+
+def show_plan(study: Study, interrupt: Interrupt) -> float:
+    """Print what is left to do of a study, and about how long that will take; returns the seconds."""
+    from vcsg.study import compare
+    from vcsg.study.outcome import print_table
+    from vcsg.study.view.plan_table import plan_sentence, plan_table, plan_title
+    from vcsg.study.view.tables import console
+
+    lines, shown = compare.look_ahead(study, interrupt), console()
+    shown.print(plan_title(study), highlight=False, markup=False, style="bold")
+    if lines:
+        print_table(shown, plan_table(lines))
+    shown.print(plan_sentence(study, lines), highlight=False, markup=False)
+    return sum(line.total for line in lines) / study.jobs
 
 
 def show(found: list[Section], folder: Path) -> bool:
@@ -43,25 +58,26 @@ def show(found: list[Section], folder: Path) -> bool:
     return True
 
 
-def draw(place: Path, found: list[Section]) -> None:
-    """Draw the figures, where matplotlib is installed."""
+def draw(place: Path, found: list[Section]) -> list[Path]:
+    """Draw the figures, where matplotlib is installed; returns their files."""
     from vcsg.study import outcome
 
     try:
         made = outcome.draw_figures(place, found)
     except ModuleNotFoundError as error:
         print(f"No figures: {error}", file=sys.stderr)
-        return
+        return []
     if made:
         print(f"Figures: {made[0].parent}")
+    return made
 
 
-def make_report(found: list[Section], folders: Sequence[Path], path: Path) -> None:
+def make_report(found: list[Section], folders: Sequence[Path], path: Path, pictures: Sequence[Path]) -> None:
     """Write the report, where plotly is installed."""
     from vcsg.study import outcome
 
     try:
-        print(f"Report: {outcome.write_report(found, folders, path)}")
+        print(f"Report: {outcome.write_report(found, folders, path, pictures)}")
     except ModuleNotFoundError as error:
         print(f"No report: {error}", file=sys.stderr)
 

@@ -23,6 +23,7 @@ from vcsg.study.records import Row, RunRecord
 from vcsg.study.running import tasks, torchrun
 from vcsg.study.running.board import Board, Reporter, board
 from vcsg.study.running.estimates import Smoothness, estimate
+from vcsg.study.running.forecast import Forecast, forecast, measure
 from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
 from vcsg.study.running.workers import Outcome, perform
 from vcsg.study.running.writing import check_free
@@ -164,6 +165,14 @@ def _announce(study: Study, todo: list[tasks.StudyTask], console: Console) -> No
         trials, sizes = searches[0].runs(study), ", ".join(map(str, searches[0].entry.search_b))
         text = f"Search over the step size and b = {sizes}: {trials} short runs of {study.trial_budget} for each of"
         console.print(f"{text} {'; '.join(task.entry.label for task in searches)}", highlight=False, soft_wrap=True)
+
+
+def look_ahead(study: Study, interrupt: Interrupt | None = None) -> list[Forecast]:
+    """What is left to do of a study and how long it will take, by a measurement of a second or two for each method."""
+    loaded = load_workload(study.workload, study.data_dir, study.device)
+    tests = 0 if loaded.test is None else len(loaded.test[0])
+    with interrupt or Interrupt() as asked:
+        return forecast(study, measure(study, asked), tests)
 
 
 def run_alone(study: Study, console: Console, resume: bool = False, interrupt: Interrupt | None = None) -> RunRecord:

@@ -41,14 +41,14 @@ def print_outcome(console: Console, found: Iterable[Section]) -> None:
     """Print the tables of every workload, how to read them, and what they say."""
     for section in found:
         for table in tables(section.evaluated, section.asked, console.width):
-            _print_table(console, table)
+            print_table(console, table)
         for sentence in remarks(section.runs, section.asked):
             console.print(sentence, highlight=False, markup=False, style="dim")
         for sentence in findings(section):
             console.print(sentence.replace(SPACE, " "), highlight=False, markup=False)
 
 
-def _print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: Table) -> None:
     """Print a table, without blanks at the ends of lines where it goes to a file."""
     if console.is_terminal:
         console.print(table)
@@ -68,8 +68,8 @@ def draw_figures(place: Path, found: Iterable[Section]) -> list[Path]:
     return figures.draw(runs, place / "figures", {section.workload: section.asked for section in found})
 
 
-def write_report(found: list[Section], folders: Sequence[Path], path: Path) -> Path:
-    """Write the HTML report. (Needs plotly.)"""
+def write_report(found: list[Section], folders: Sequence[Path], path: Path, pictures: Iterable[Path] = ()) -> Path:
+    """Write the HTML report, with the pictures that `draw_figures` made. (Needs plotly.)"""
     from vcsg.study import report
 
-    return report.write(found, folders, path)
+    return report.write(found, folders, path, pictures)

@@ -8,7 +8,7 @@ three. They may touch `vcsg.files` and `vcsg.names` alone: no method, optimizer 
 
 from vcsg.workloads.claims import Claim
 from vcsg.workloads.dataset import DataError, DataSet
-from vcsg.workloads.datasets import data_sets, fetch, load_data_set, register_data_set, where
+from vcsg.workloads.datasets import data_sets, fetch, load_data_set, register_data_set, samples_on_disk, where
 from vcsg.workloads.download import Download
 from vcsg.workloads.libsvm import CSR, read_libsvm
 from vcsg.workloads.mnist_mini import mnist_mini
@@ -57,6 +57,7 @@ __all__ = [
     "register_workload",
     "robust_regression",
     "robust_regression_on",
+    "samples_on_disk",
     "vgg_16",
     "where",
 ]

@@ -53,6 +53,17 @@ def where(name: str, data_dir: Folder = None) -> Files | None:
     return source(name).where(data_folders(data_dir))
 
 
+def samples_on_disk(name: str, data_dir: Folder = None) -> int | None:
+    """The number of training samples that `load` would find; None where it would download them.
+
+    Files of a set that is accepted as a whole only are not opened: they have all samples, or `load` refuses them.
+    """
+    wanted, files = source(name), where(name, data_dir)
+    if files is None:
+        return None
+    return wanted.count(files) if wanted.count else wanted.n
+
+
 def fetch(name: str, data_dir: Folder = None, progress: bool | None = None) -> Files:
     """The paths of the files of a data set, which are downloaded if they are missing.
 

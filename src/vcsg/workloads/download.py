@@ -7,6 +7,7 @@ import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from vcsg.files import replacing
 from vcsg.workloads.dataset import DataError
@@ -64,9 +65,24 @@ def download(file: Download, folder: Path, progress: bool | None = None) -> Path
                 )
     except OSError as error:  # the errors of requests are OSErrors too
         raise DataError(
-            f"{file.url} could not be downloaded ({error}): try again, or put the file from elsewhere into {folder}"
+            f"{file.url} could not be downloaded ({_reason(error)}): try again, or put the file from elsewhere into "
+            f"{folder}"
         ) from error
     return path
+
+
+def _reason(error: OSError) -> str:
+    """What went wrong, in a few words: the texts of requests name its own objects, and go over several lines."""
+    import requests  # pooch needs it
+
+    if isinstance(error, requests.Timeout):
+        return f"no answer for {TIMEOUT:g} s"
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}, says the server"
+    if isinstance(error, requests.ConnectionError):
+        host = urlsplit(str(error.request.url)).netloc if error.request is not None else "the server"
+        return f"no connection to {host}: is there a network?"
+    return str(error)
 
 
 def matches(path: Path, file: Download) -> bool:

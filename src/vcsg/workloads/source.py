@@ -23,6 +23,7 @@ class Source:
         read: (files, device) → the data set.
         find: folder → the files of the set in it, [] if they are not complete; None for a set that needs no files.
         partial: whether a part of the training samples is accepted as well.
+        count: files → the number of training samples in them, for a set that may be there in part.
         folder: the subfolder of the data folder that its files may be in, besides the data folder itself.
         downloads: the official files.
     """
@@ -34,6 +35,7 @@ class Source:
     read: Callable[[Files, Device], DataSet]
     find: Callable[[Path], Files] | None = None
     partial: bool = False
+    count: Callable[[Files], int] | None = None
     folder: str = ""
     downloads: tuple[Download, ...] = ()
 

@@ -51,6 +51,30 @@ def read(files: list[Path], device: Device = None) -> DataSet:
     return image_set("tiny-imagenet", arrays, 200, MEAN, STD, device)
 
 
+def count(files: list[Path]) -> int:
+    """The number of training images in the files that `find` found: archives are read through once, and remembered."""
+
+    def counted() -> Arrays:
+        return {"count": np.array([len(_train_names(files))], np.int64).view(np.uint8)}
+
+    return int(cached("tiny-imagenet-count", files, counted)["count"].view(np.int64)[0])
+
+
+def _train_names(files: list[Path]) -> set[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+
+    def note(name: str) -> bool:
+        match = _WANTED.search(name)
+        if match and match["wnid"]:
+            found.add((match["wnid"], int(match["number"])))
+        return False  # the name is enough: no content is read
+
+    for path in files:
+        for _ in members(path, note, LARGEST_FILE):
+            pass
+    return found
+
+
 def decode(files: list[Path]) -> Arrays:
     """Images of shape (N, 3, 64, 64) and labels, from a folder or from archives."""
     train: dict[tuple[str, int], Bytes] = {}
@@ -126,6 +150,7 @@ SOURCE = Source(
     find=find,
     read=read,
     partial=True,
+    count=count,
     downloads=(
         Download(
             "http://cs231n.stanford.edu/tiny-imagenet-200.zip",

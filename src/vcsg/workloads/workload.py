@@ -112,9 +112,11 @@ def load(name: str, *, data_dir: Folder = None, device: Device = None) -> Worklo
     known = [*models(), *problems()]
     if not slash:
         raise ValueError(f"{name!r} is not a workload: write DATASET/MODEL, with one of {', '.join(known)}")
-    if model not in known:
-        raise ValueError(f"no model or problem {model!r}, of {name!r}: {suggestion(model, known)}")
     kind, _, sizes = data.partition(":")
+    if model not in known:
+        wrong = f"no model or problem {model!r}, of {name!r}: {suggestion(model, known)}"
+        unknown = kind not in ("synthetic", "libsvm") and data not in data_sets()
+        raise ValueError(f"no data set {data!r}: {suggestion(data, data_sets())}; {wrong}" if unknown else wrong)
     if kind == "synthetic":
         return _synthetic(name, sizes, model, device)
     if not data.startswith(LIBSVM):

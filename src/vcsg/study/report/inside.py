@@ -22,6 +22,9 @@ def inside(run: RunRecord) -> Plot:
         "xaxis": x_axis("passes", anchor="y2"),
         "yaxis": y_axis("samples", [epochs.B, epochs.b], domain=[0.54, 1]),
         "yaxis2": y_axis("squared norm", [part[part > 0] for part in norms], domain=[0, 0.46]),
+        "meta": {
+            "said": f"Dots for {epochs.total:,} epochs: above, the batch sizes; below, what their anchors measured."
+        },
     }
     return {"data": [*_sizes(epochs), *_norms(epochs)], "layout": layout}
 

@@ -1,8 +1,9 @@
 """What the interactive figures have in common: fonts, axes, and numbers of as many digits as a screen shows.
 
 A figure is a dictionary of plotly's: data and layout. What a switch changes is in it: `meta.switch` of a trace has, by
-the switch's value, the attributes to put in place of those drawn, `meta.axes` of the layout the x axes; `meta.colours`
-of a trace are its colours on a light and on a dark page. page.js puts them there.
+the switch's value, the attributes to put in place of those drawn, `meta.axes` of the layout the x axes, `meta.labels`
+the heights of the names beside the curves; `meta.colours` of a trace are its colours on a light and on a dark page.
+page.js puts them there. `meta.said` of the layout is the figure in a sentence, for those who do not see it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ GREY = "#808080"
 """A colour that is seen on a light and on a dark page."""
 INK, GRID = "#1b1f24", "#e3e7eb"
 """The colours of a light page; page.js has those of a dark one."""
+HOVER = {"passes": "after %{x:.2f} passes", "seconds": "after %{x:.3~g} s", "ifo": "after %{x:,} gradients"}
+"""The first line of a box that shows the values under the pointer, by unit."""
+MOST_TICKS = 7
 CLEAR = "rgba(0,0,0,0)"
 
 
@@ -43,7 +47,46 @@ def base(height: int) -> Plot:
 
 def x_axis(unit: str, **more: Any) -> Plot:
     title = {"text": AXES[unit], "standoff": 8}
-    return {"title": title, "rangemode": "tozero", "automargin": True, "minorloglabels": "complete", **_lines(), **more}
+    hover = {"text": HOVER[unit]}
+    return {"title": title, "unifiedhovertitle": hover, "rangemode": "tozero", "automargin": True, **_lines(), **more}
+
+
+def x_axes(logarithmic: dict[str, tuple[float, float]]) -> dict[str, Plot]:
+    """What a switch sets of the x axis, by unit; those with a range given are logarithmic."""
+    return {unit: _x_of(unit, logarithmic.get(unit)) for unit in AXES}
+
+
+def _x_of(unit: str, ends: tuple[float, float] | None) -> Plot:
+    named = {"title.text": AXES[unit], "unifiedhovertitle.text": HOVER[unit]}
+    if ends is None:
+        return named | {"type": "linear", "autorange": True, "tickmode": "auto", "tickvals": None, "ticktext": None}
+    values = log_values(*ends)
+    scale = {"type": "log", "autorange": False, "range": digits(math.log10(end) for end in ends)}
+    return named | scale | {"tickmode": "array", "tickvals": values, "ticktext": [f"{value:,g}" for value in values]}
+
+
+def log_values(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis, few enough to stand side by side on a phone: at most seven."""
+    for steps in ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [float(f"{step}e{power}") for power in powers for step in steps]
+        found = [value for value in found if low <= value <= high]
+        if len(found) <= MOST_TICKS:
+            return found or [float(f"{low:.2g}"), float(f"{high:.2g}")]
+    return found[:: math.ceil(len(found) / MOST_TICKS)]
+
+
+def nested(flat: Plot) -> Plot:
+    """{"title.text": …} as {"title": {"text": …}}, without what is None: a layout as page.js would set it."""
+    found: Plot = {}
+    for name, value in flat.items():
+        *path, last = name.split(".")
+        place = found
+        for part in path:
+            place = place.setdefault(part, {})
+        if value is not None:
+            place[last] = value
+    return found
 
 
 def y_axis(title: str, drawn: Iterable[Array], **more: Any) -> Plot:
@@ -52,7 +95,9 @@ def y_axis(title: str, drawn: Iterable[Array], **more: Any) -> Plot:
     values = values[np.isfinite(values)]
     axis: Plot = {"title": {"text": title, "standoff": 6}, "automargin": True, **_lines(), **more}
     if (values < 0).any() or not (values > 0).any():
-        return axis
+        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+        margin = 0.04 * (high - low) or 0.5
+        return axis | {"range": [low - margin, high + margin]}
     values = values[values > 0]
     low, high = math.log10(values.min()), math.log10(values.max())
     margin = max(0.04 * (high - low), 0.03)

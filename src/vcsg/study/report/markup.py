@@ -13,7 +13,7 @@ class Markup(str):
 
 
 Child = str | Iterable["Child"]
-VOID = {"input"}
+VOID = {"img", "input"}
 
 
 def tag(name: str, /, *children: Child, **attributes: str | bool) -> Markup:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -15,13 +16,15 @@ from vcsg.study.report.headline import claims
 from vcsg.study.report.inside import inside
 from vcsg.study.report.layout import Plot, same_y
 from vcsg.study.report.markup import Child, Markup, tag, text
-from vcsg.study.report.plots import progress
+from vcsg.study.report.plots import name_curves, progress
 from vcsg.study.report.target_plot import to_target
-from vcsg.study.view.curves import curves, error_metric, has_path
+from vcsg.study.view.curves import Curve, curves, error_metric, has_path
 from vcsg.study.view.epoch_series import anchored_runs
+from vcsg.study.view.figures import file_name
 from vcsg.study.view.findings import findings
 from vcsg.study.view.sections import Section
 from vcsg.study.view.style import looks
+from vcsg.study.view.tables import notes
 from vcsg.study.view.words import metric_name, seeds_text, target_text
 
 CONFIG = {
@@ -31,8 +34,15 @@ CONFIG = {
 }
 """Settings of plotly: the buttons above a figure."""
 TABLE_NOTE = (
-    "A run that did not reach the target counts as infinitely long. The ratio compares the time with the best of all "
-    "protocols."
+    "A run that did not reach the target counts as infinitely long, so there is a median where more than half of the "
+    "seeds reached it. The ratio compares the time with the best of all protocols."
+)
+ENDED_NOTE = (
+    "Seeds do not end at the same time: the median and its band go as far as all of them, and thin lines lead the "
+    "others to their own ends, which have a dot."
+)
+UNFINISHED_NOTE = (
+    "Runs that did not finish are thin lines by themselves: a cross where one failed, a ring where one stopped."
 )
 TARGET_NOTE = (
     "A bar ends at the first evaluation that reaches the target: the median over seeds, with a line from the lowest to "
@@ -42,15 +52,16 @@ INSIDE_NOTE = (
     "Each dot is an epoch, drawn at its anchor; long runs show a part of them. A small anchor can miss the samples "
     "that carry the gradient: the rough bound is then too low."
 )
-UNITS = {"passes": "passes", "seconds": "time", "ifo": "gradients"}
-"""The choices of a switch, by unit."""
+UNITS = {"seconds": "time", "passes": "passes", "ifo": "gradients"}
+"""The choices of a switch, by unit; the first is shown first."""
 
 
 class Page:
     """The HTML page of one report."""
 
-    def __init__(self, sections: list[Section], folders: Sequence[Path]) -> None:
+    def __init__(self, sections: list[Section], folders: Sequence[Path], pictures: Iterable[Path] = ()) -> None:
         self._sections = sections
+        self._pictures = {path.stem: path for path in pictures if path.suffix == ".png"}
         self._command = shlex.join(["vcsg", "report", *map(str, folders)])
         self._looks = looks(run for section in sections for run in section.runs)
         self._ids = count(1)
@@ -78,23 +89,29 @@ class Page:
             yield tag("section", tag("h2", section.workload), list(content), id=f"workload-{place}")
         runs = [run for section in self._sections for run in (*section.runs, *section.search)]
         if runs:
-            yield tag("section", tag("h2", "Where it ran"), results.environments(runs), id="environment")
+            ran = tag("h2", "Where it ran, and how to make it again"), results.environments(runs)
+            yield tag("section", ran, self._commands(), id="environment")
 
     def _findings(self) -> Iterator[Child]:
+        """The sentences of the terminal: the first is the verdict, and stands out."""
         for place, section in enumerate(self._sections, 1):
             name = tag("a", section.workload, href=f"#workload-{place}")
-            yield tag("p", name, ". ", " ".join(findings(section)))
+            verdict, *more = findings(section)
+            named = (name, ". ") if len(self._sections) > 1 else ()
+            yield tag("p", named, tag("strong", verdict), class_="verdict")
+            if more:
+                yield tag("ul", [(" ", tag("li", sentence)) for sentence in more])
         if not self._sections:
             yield tag("p", "There are no runs in the folders.")
 
     def _nothing(self, section: Section) -> Iterator[Child]:
         yield tag("p", "No run has been made yet.")
-        yield self._commands(section)
 
     def _workload(self, section: Section) -> Iterator[Child]:
+        yield tag("p", results.facts(section), class_="note")
         yield results.summary(section)
-        if section.targets:
-            yield tag("p", TABLE_NOTE, class_="note")
+        said = [TABLE_NOTE] if section.targets else []
+        yield tag("p", " ".join(said + notes(section.runs, section.targets)), class_="note")
         yield from self._progress(section)
         yield from self._targets(section)
         yield from self._inside(section)
@@ -114,23 +131,30 @@ class Page:
 
     def _progress(self, section: Section) -> Iterator[Child]:
         """The error, the training loss, and ‖∇f‖² where it was measured on the way."""
-        seeds = seeds_text(section.runs)
-        note = f"{seeds[:1].upper()}{seeds[1:]}. A click on a name hides its curve, or brings it back."
-        for metric in dict.fromkeys((error_metric(section.runs, section.targets), "train_loss", "grad_norm2")):
-            if metric == "grad_norm2" and not has_path(section.runs, metric):
+        runs, first = section.runs, error_metric(section.runs, section.targets)
+        for metric in dict.fromkeys((first, "train_loss", "grad_norm2")):
+            if metric == "grad_norm2" and not has_path(runs, metric):
                 continue
-            protocols = [name for name in section.protocols if curves(section.runs, name, "passes", metric)]
-            drawn = {name: progress(section.runs, name, metric, self._looks, section.targets) for name in protocols}
-            if drawn:
-                same_y(drawn.values())
-                name = metric_name(metric)
-                yield self._figure(section, f"{name[:1].upper()}{name[1:]}", drawn, list(UNITS), note)
+            by_protocol = {name: curves(runs, name, "seconds", metric) for name in section.protocols}
+            protocols = [name for name, found in by_protocol.items() if found]
+            drawn = {name: progress(runs, name, metric, self._looks, section.targets) for name in protocols}
+            if not drawn:
+                continue
+            same_y(drawn.values())
+            for name, plot in drawn.items():
+                name_curves(plot, runs, name, metric, self._looks)
+            kind = {first: "fig2", "train_loss": "fig1"}.get(metric, "gradient")
+            place = [section.workload] if kind == "gradient" else []
+            pictures = [file_name(kind, *place, name) for name in protocols]
+            note = _reading(runs, [curve for found in by_protocol.values() for curve in found], metric == first)
+            yield self._figure(_capital(metric_name(metric)), drawn, list(UNITS), note, pictures)
 
     def _targets(self, section: Section) -> Iterator[Child]:
         for target in section.targets:
             key, lines = str(target), section.lines
             drawn = {name: to_target(section.of(name), lines, key, self._looks) for name in section.protocols}
-            yield self._figure(section, f"To a {target_text(target)}", drawn, ["seconds", "passes", "ifo"], TARGET_NOTE)
+            picture = file_name("to-target", section.workload, key)
+            yield self._figure(f"To a {target_text(target)}", drawn, list(UNITS), TARGET_NOTE, [picture])
 
     def _inside(self, section: Section) -> Iterator[Child]:
         """VCSG first; other methods with anchors are folded away."""
@@ -139,19 +163,22 @@ class Page:
             own = [run for run in runs if run.config.method == method]
             labels = sorted({run.config.label for run in own}, key=len)
             drawn = {_place(run, named=len(labels) > 1): inside(run) for run in own}
-            figure = self._figure(section, f"Inside {labels[0]}", drawn, [], INSIDE_NOTE)
+            names = [(run.config.workload, run.config.protocol, run.config.label) for run in own]
+            pictures = [file_name("inside", *name) for name in names]
+            figure = self._figure(f"Inside {labels[0]}", drawn, [], INSIDE_NOTE, pictures)
             folded = tag("details", tag("summary", f"Inside {labels[0]}"), figure)
             yield figure if method == "vcsg" else folded
 
-    def _figure(self, section: Section, title: str, drawn: dict[str, Plot], units: list[str], note: str) -> Markup:
-        """Plots side by side, one per protocol, under one switch, and the commands that make them."""
-        boxes = [self._plot(title, name, plot) for name, plot in drawn.items()]
+    def _figure(self, title: str, drawn: dict[str, Plot], units: list[str], note: str, pictures: list[str]) -> Markup:
+        """Plots side by side, one per protocol, under one switch; without JavaScript, the pictures of the same."""
+        boxes = [self._plot(title, name if len(drawn) > 1 else "", plot) for name, plot in drawn.items()]
         return tag(
             "figure",
             tag("h3", title),
             _switch(f"switch-{next(self._ids)}", units) if units else text(),
-            tag("div", boxes, class_="plots" if len(boxes) > 1 else "plots single"),
-            tag("figcaption", note, self._commands(section)),
+            tag("div", boxes, class_="plots"),
+            tag("noscript", self._still(title, pictures)),
+            tag("figcaption", note),
         )
 
     def _plot(self, title: str, name: str, plot: Plot) -> Markup:
@@ -159,13 +186,38 @@ class Page:
 
         number = next(self._ids)
         made = Figure(plot).to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}", config=CONFIG)
-        said = ", ".join(filter(None, (title, name)))
-        return tag("div", tag("h4", name), Markup(made), class_="plot", role="group", aria_label=said)
+        said = f"{', '.join(filter(None, (title, name)))}. {plot['layout']['meta']['said']}"
+        drawn = tag("div", Markup(made), role="img", aria_label=said)
+        return tag("div", tag("h4", name) if name else text(), drawn, class_="plot")
 
-    def _commands(self, section: Section) -> Markup:
+    def _still(self, title: str, names: list[str]) -> Iterator[Child]:
+        """The pictures that were drawn of a figure, or a sentence where none was."""
+        found = [self._pictures[name] for name in names if name in self._pictures]
+        for path in found:
+            content = f"data:image/png;base64,{b64encode(path.read_bytes()).decode()}"
+            yield tag("img", src=content, alt=f"{title}, as in {path.name}")
+        if not found:
+            yield tag("p", "This figure is drawn by JavaScript; the table above has its numbers.", class_="note")
+
+    def _commands(self) -> Markup:
         """The commands that made the records, and from them this page, with a button to copy them."""
+        made = dict.fromkeys(command for section in self._sections for command in section.commands)
         button = tag("button", "Copy", type="button", class_="copy", aria_label="Copy the commands")
-        return tag("div", tag("pre", "\n".join([*section.commands, self._command])), button, class_="command")
+        return tag("div", tag("pre", "\n".join([*made, self._command])), button, class_="command")
+
+
+def _reading(runs: list[RunRecord], drawn: list[Curve], at_length: bool) -> str:
+    """How the curves are read; at length where they are the first of their kind."""
+    said = [f"{_capital(seeds_text(runs))}."]
+    if not at_length:
+        return said[0]
+    said += ["A click on a name hides its curve, or brings it back."]
+    said += [ENDED_NOTE] if any(curve.rests for curve in drawn) else []
+    return " ".join([*said, *([UNFINISHED_NOTE] if any(curve.tails for curve in drawn) else [])])
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _asset(name: str) -> str:

@@ -6,12 +6,13 @@ from typing import Any
 
 from vcsg.study.records import Row, RunRecord
 from vcsg.study.report.markup import Markup, text
-from vcsg.study.report.table import Cell, number, spent, spread_cell, table, words
+from vcsg.study.report.table import Cell, final_cell, number, spread_cell, table, words
 from vcsg.study.targets import METRICS, Target
+from vcsg.study.view.curves import error_metric
 from vcsg.study.view.sections import Section
 from vcsg.study.view.style import place_of
 from vcsg.study.view.summary import Line, groups
-from vcsg.study.view.words import amount, measured, metric_name, short, target_text
+from vcsg.study.view.words import SPACE, amount, metric_name, short, target_text
 
 
 def summary(section: Section) -> Markup:
@@ -20,23 +21,49 @@ def summary(section: Section) -> Markup:
     wanted = [target.metric for target in section.targets]
     lesser = [metric for metric in ("test_loss", "test_error_top5") if metric not in wanted and "test_error" in ends]
     ends = [metric for metric in ends if metric not in lesser]
-    heads = ["method", "protocol", "seeds"]
+    first = [metric for metric in (error_metric(section.runs, section.targets),) if metric in ends]
+    ends = [*first, *(metric for metric in ends if metric not in first)]
+    protocols = ["protocol"] if len(section.protocols) > 1 else []
+    heads = ["method", *protocols, *(f"final {metric_name(metric)}" for metric in first)]
     for target in section.targets:
-        heads += [f"time to a {target_text(target)}", "passes", "gradients", "ratio to best"]
-    heads += [*(f"final {metric_name(metric)}" for metric in ends), "time in all"]
-    rows = [_summary_row(line, section.targets, ends) for line in section.lines]
-    return table("Medians over seeds; in brackets the lowest and the highest", heads, rows)
+        heads += [f"time to a {target_text(target)}", "passes to it", "gradients to it", "ratio to best"]
+    heads += [*(f"final {metric_name(metric)}" for metric in ends if metric not in first), "time in all", "seeds"]
+    rows = [_summary_row(line, section.targets, first, ends, bool(protocols)) for line in section.lines]
+    several = any(line.seeds > 1 for line in section.lines)
+    return table("Medians over the seeds, with the lowest and the highest" if several else "One seed", heads, rows)
 
 
-def _summary_row(line: Line, targets: list[Target], ends: list[str]) -> list[Cell]:
-    cells = [words(line.label), words(line.protocol or "–"), _seeds(line)]
+def _summary_row(line: Line, targets: list[Target], first: list[str], ends: list[str], protocols: bool) -> list[Cell]:
+    cells = [words(line.label), *([words(line.protocol or "–")] if protocols else [])]
+    cells += [final_cell(line.final.get(metric), metric) for metric in first]
     for target in map(str, targets):
         cells += [spread_cell(line.to_target[target][unit], unit) for unit in ("seconds", "passes", "ifo")]
         ratio = line.ratio[target]
         cells.append(number(ratio, "–" if ratio is None else f"{short(ratio)}×"))
-    final = {name: spread.median for name, spread in line.final.items()}
-    cells += [number(final.get(metric), measured(metric, final.get(metric))) for metric in ends]
-    return [*cells, spent("seconds", final.get("seconds"))]
+    cells += [final_cell(line.final.get(name), name) for name in (*ends, "seconds") if name not in first]
+    return [*cells, _seeds(line)]
+
+
+def facts(section: Section) -> str:
+    """What all runs of a workload have in common, in a line."""
+    configs = [run.config for run in section.runs]
+    seeds = ", ".join(map(str, sorted({config.seed for config in configs})))
+    budgets = list(dict.fromkeys(_budget(config.budget) for config in configs))
+    said = [
+        f"n = {max(config.n for config in configs):,} samples",
+        f"seed{'s' * (',' in seeds)} {seeds}",
+        f"budget {' or '.join(budgets)} for each run",
+    ]
+    named = [name for name in section.protocols if name]
+    return "; ".join([*said, *([f"protocol{'s' * (len(named) > 1)} {', '.join(named)}"] if named else [])]) + "."
+
+
+def _budget(budget: Row) -> str:
+    """A budget in words, such as `30 passes`."""
+    units = {"passes": "passes", "seconds": "s", "ifo": "gradients"}
+    return " or ".join(
+        f"{value:,g}{SPACE}{units.get(name, name)}" for name, value in budget.items() if value is not None
+    )
 
 
 def _seeds(line: Line) -> Cell:

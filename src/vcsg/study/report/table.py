@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vcsg.study.report.markup import Child, Markup, tag
+from vcsg.study.targets import METRICS
 from vcsg.study.view.summary import Spread
-from vcsg.study.view.words import SPACE, amount
+from vcsg.study.view.words import SPACE, amount, measured
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,35 @@ def spread_cell(spread: Spread, unit: str) -> Cell:
     if spread.median is None:
         share = f" ({spread.count} of {spread.of})" if spread.count else ""
         return Cell(tag("span", f"not reached{share}", class_="missed") if unit == "seconds" else "–", None, True)
-    shown: list[Child] = [amount(unit, spread.median)]
+    return _with_range(spread, lambda value: amount(unit, value))
+
+
+def final_cell(spread: Spread | None, name: str) -> Cell:
+    """Where a method ended by a metric, or what it spent in all: the median, and how far the seeds go apart."""
+    if spread is None:
+        return number(None, "")
+    show = partial(measured, name) if name in METRICS else partial(amount, name)
+    if spread.median is None:
+        few = tag("small", f"{spread.count} of {spread.of} seeds") if spread.count else ""
+        return Cell(["–", " ", few], None, True)
+    return _with_range(spread, show)
+
+
+def _with_range(spread: Spread, show: Callable[[float], str]) -> Cell:
+    """A median that is there, with the range of all seeds, or the number of those that have the value."""
+    assert spread.median is not None
+    shown: list[Child] = [show(spread.median)]
     if spread.count < spread.of:
-        shown.append(tag("small", f" {spread.count} of {spread.of} seeds"))
-    elif spread.count > 1 and spread.low is not None and spread.high is not None:
-        shown.append(tag("small", f" ({_range(unit, spread.low, spread.high)})"))
+        shown += [" ", tag("small", f"{spread.count} of {spread.of} seeds")]
+    elif spread.low is not None and spread.high is not None and show(spread.low) != show(spread.high):
+        shown += [" ", tag("small", from_to(show(spread.low), show(spread.high)))]
     return number(spread.median, shown)
 
 
-def _range(unit: str, low: float, high: float) -> str:
-    """A range of two numbers, without the unit that stands before it already."""
-    first, last = amount(unit, low), amount(unit, high)
-    units = {text.partition(SPACE)[2] for text in (first, last)}
-    return f"{first}–{last}" if len(units) > 1 else "–".join(text.partition(SPACE)[0] for text in (first, last))
+def from_to(low: str, high: str) -> str:
+    """A range of two numbers as text, which have their unit once where it is the same."""
+    units = {text.partition(SPACE)[2] for text in (low, high)}
+    return f"{low}–{high}" if len(units) > 1 else f"{low.partition(SPACE)[0]}–{high}"
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], sortable: bool = True) -> Markup:
@@ -61,7 +79,7 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], so
     kinds = ["number" if rows and rows[0][place].number else "words" for place in range(len(heads))]
     made = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("span", caption)),
         tag("thead", tag("tr", [_head(*head, sortable) for head in zip(heads, kinds, strict=True)])),
         tag("tbody", body),
         class_="sortable" if sortable else "plain",

@@ -20,12 +20,13 @@ def to_target(lines: list[Line], among: list[Line], target: str, look: Looks) ->
     """
     ends = {unit: max(_whole(line, target, unit) for line in among) or 1.0 for unit in UNITS}
     axes = {unit: {"title.text": AXES[unit], "range": [0, ROOM * end]} for unit, end in ends.items()}
+    values = "; ".join(f"{line.label}: {bar_text(line, target, 'seconds')}" for line in lines)
     layout = base(33 * len(lines) + 100) | {
         "showlegend": False,
         "bargap": 0.35,
         "xaxis": x_axis("seconds", range=axes["seconds"]["range"]),
         "yaxis": {"autorange": "reversed", "automargin": True, "ticklen": 4, "tickcolor": "rgba(0,0,0,0)"},
-        "meta": {"axes": axes},
+        "meta": {"axes": axes, "bars": True, "said": f"Bars of the time, passes or gradients to the target. {values}."},
         "margin": {"l": 8, "r": 8, "t": 30, "b": 56},
     }
     return {"data": [_bars(lines, target, look), _texts(lines, target)], "layout": layout}

@@ -18,6 +18,8 @@ from vcsg.study.view.words import SCALES
 Array = NDArray[np.float64]
 SLOW = 6.0
 """The ratio of the slowest method's time to the fastest's from which the time axis is logarithmic."""
+UNSEEN = 0.01
+"""The share of the axis below which it is not seen that one run ends later than another."""
 POINTS = 400
 """The most points of a curve; more are not seen on paper and make a page heavy."""
 
@@ -32,11 +34,20 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """What is left of a run that finished, after the first of its method has: from there on there is no median."""
+
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
 class Curve:
     """One method in one panel.
 
     Median and band are over the runs that finished, as far as all of them go: where some have ended, those left would
-    no longer be the same seeds. In between its evaluations a run is interpolated linearly. NaN is a gap.
+    no longer be the same seeds. These are drawn by themselves to their own ends. In between its evaluations a run is
+    interpolated linearly. NaN is a gap.
     """
 
     method: str
@@ -47,6 +58,7 @@ class Curve:
     high: Array
     runs: int
     tails: tuple[Tail, ...] = ()
+    rests: tuple[Rest, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -65,21 +77,25 @@ def curves(runs: list[RunRecord], protocol: str, across: str, metric: str) -> li
 
 
 def xs_of(curve: Curve) -> list[Array]:
-    """The x of the median and of every tail, where there is any."""
-    return [x for x in (curve.x, *(tail.x for tail in curve.tails)) if len(x)]
+    """The x of the median and of every run that is drawn by itself, where there is any."""
+    return [x for x in (curve.x, *(rest.x for rest in curve.rests), *(tail.x for tail in curve.tails)) if len(x)]
 
 
 def needs_log(curves: Sequence[Curve]) -> bool:
-    """Whether some method takes so much longer than another that a linear axis would hide the faster one."""
-    ends = [max(float(x[-1]) for x in xs_of(one)) for one in curves]
+    """Whether some method takes so much longer than another that a linear axis would hide the faster one.
+
+    Where a run failed says nothing of that: only methods that finished are compared.
+    """
+    ends = [max(float(x[-1]) for x in xs_of(one)) for one in curves if len(one.x)]
     return bool(ends) and min(ends) > 0 and max(ends) > SLOW * min(ends)
 
 
 def log_range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """A logarithmic axis of times: from a fiftieth of the fastest run, or where the first evaluation is, to the end."""
+    """A logarithmic axis of times: from a fiftieth of the fastest method, or its first evaluation, to the last end."""
+    finished = [one for one in curves if len(one.x)]
     ends = [float(x[-1]) for one in curves for x in xs_of(one)]
-    starts = [float(x[x > 0][0]) for one in curves for x in xs_of(one) if (x > 0).any()]
-    return max(min(starts), min(end for end in ends if end > 0) / 50), max(ends)
+    starts = [float(one.x[one.x > 0][0]) for one in finished if (one.x > 0).any()]
+    return max(min(starts), min(float(one.x[-1]) for one in finished) / 50), max(ends)
 
 
 def ceiling(curves: Sequence[Curve]) -> float:
@@ -91,8 +107,18 @@ def ceiling(curves: Sequence[Curve]) -> float:
 
 
 def values_of(curve: Curve) -> list[Array]:
-    """Every y of a curve: median, ends of the band, tails."""
-    return [curve.median, curve.low, curve.high, *(tail.y for tail in curve.tails)]
+    """Every y of a curve: median, ends of the band, and the runs that are drawn by themselves."""
+    alone = [*(rest.y for rest in curve.rests), *(tail.y for tail in curve.tails)]
+    return [curve.median, curve.low, curve.high, *alone]
+
+
+def last(curve: Curve) -> tuple[float, float] | None:
+    """Where the median ends, or, where there is none, a run that did not finish."""
+    for x, y in ((curve.x, curve.median), *((tail.x, tail.y) for tail in curve.tails)):
+        seen = np.flatnonzero(np.isfinite(y))
+        if len(seen):
+            return float(x[seen[-1]]), float(y[seen[-1]])
+    return None
 
 
 def curve(runs: list[RunRecord], across: str, metric: str) -> Curve:
@@ -103,7 +129,21 @@ def curve(runs: list[RunRecord], across: str, metric: str) -> Curve:
     grid = common_grid([x for x, _ in whole])
     values = np.array([np.interp(grid, x, y) for x, y in whole]).reshape(len(whole), len(grid))
     config = runs[0].config
-    return Curve(config.method, config.label, grid, *_spread(values), runs=len(whole), tails=tails)
+    return Curve(config.method, config.label, grid, *_spread(values), len(whole), tails, _rests(whole))
+
+
+def _rests(whole: list[tuple[Array, Array]]) -> tuple[Rest, ...]:
+    """The runs after the end of the first, from there to their own ends; what is too short to be seen is left out."""
+    ends = [float(x[-1]) for x, _ in whole]
+    if not ends or min(ends) <= 0:
+        return ()
+    first, found = min(ends), []
+    for x, y in whole:
+        if x[-1] - first > UNSEEN * max(ends):
+            later = x > first
+            start = np.interp(first, x, y)
+            found.append(Rest(np.array([first, *x[later]]), np.array([start, *y[later]])))
+    return tuple(found)
 
 
 def path(run: RunRecord, across: str, metric: str) -> tuple[Array, Array]:

@@ -169,18 +169,23 @@ def duration(seconds: float) -> str:
 
 
 def remarks(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
-    """What a reader of the table has to know, and what went wrong."""
+    """What a reader of the table in a terminal has to know, and what went wrong."""
+    seeds = {run.config.seed for run in runs if run.config.role == "run"}
+    medians = ["Numbers are medians over the seeds, with the least and the largest below them."]
+    return (medians if len(seeds) > 1 else []) + notes(runs, targets) + _about_failures(runs)
+
+
+def notes(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
+    """How runs were evaluated, and where L and step sizes came from: the same in a terminal and in the report."""
     own = [run for run in runs if run.config.role == "run"]
     said = []
-    if any(run.config.seed != own[0].config.seed for run in own):
-        said.append("Numbers are medians over the seeds, with the least and the largest below them.")
     if list(targets):
         every = " or ".join(f"{passes:.3g}" for passes in sorted({run.config.every for run in own}))
         said.append(
             f"Runs are evaluated every {every} passes; evaluations count neither as time nor as gradients. A target is "
             "reached at the first evaluation that meets it. Ratios are of the seconds."
         )
-    return said + _about_L(own) + _about_searches(own) + _about_failures(own)
+    return said + _about_L(own) + _about_searches(own)
 
 
 def _about_L(runs: list[RunRecord]) -> list[str]:
@@ -225,7 +230,8 @@ def _chosen(run: RunRecord) -> str:
     return f"{search['lr']:.3g} ({', '.join(doubts)})"
 
 
-def _about_failures(runs: list[RunRecord]) -> list[str]:
+def _about_failures(every: list[RunRecord]) -> list[str]:
+    runs = [run for run in every if run.config.role == "run"]
     said = [
         f"{run.config.label}, seed {run.config.seed}: {run.message or run.status}."
         for run in runs

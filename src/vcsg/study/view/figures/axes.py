@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from vcsg.study.view.curves import Array, Curve, ceiling, log_range, values_of, xs_of
+from vcsg.study.view.curves import Array, Curve, ceiling, last, log_range, values_of, xs_of
+from vcsg.study.view.label_places import apart, within
 from vcsg.study.view.style import DASHES, Look, place_of
 from vcsg.study.view.words import AXES, thousands
 
@@ -47,12 +48,18 @@ SETTINGS: dict[Any, Any] = {
 """The settings of matplotlib for all figures."""
 LEGEND_GAP, LEGEND_LETTER = 46.0, 3.9
 """The width of an entry of a legend, in points: its line and the gaps, and a letter of its text."""
+LABEL_GAP = 10.5
+"""The distance between two names beside their curves, in points."""
+LEADER: dict[str, Any] = {"color": "0.6", "linewidth": 0.5, "linestyle": (0, (1, 1.5)), "zorder": 1}
+"""The line from the end of a curve to its name."""
+MARKED: dict[str, Any] = {"marker": "o", "markersize": 2.2}
+"""The mark where a seed ends that goes on after another has ended."""
 ENDS = {"failed": "X", "interrupted": "o", "running": "o"}
 """The mark at the end of a run that did not finish."""
 
 
 def draw_curves(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Look]) -> None:
-    """Median, band, and the runs that did not finish as thin lines to where they ended."""
+    """Median and band as far as all seeds go; thin lines for the seeds that go on, and for runs that did not finish."""
     for curve in curves:
         look = looks[curve.key]
         single = len(curve.x) == 1
@@ -67,6 +74,9 @@ def draw_curves(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Lo
         )
         if curve.runs > 1:
             axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0)
+        for rest in curve.rests:
+            axes.plot(rest.x, rest.y, color=look.colour, linewidth=0.6, alpha=0.7)
+            axes.plot(rest.x[-1], rest.y[-1], color=look.colour, linewidth=0, **MARKED)
         for tail in curve.tails:
             axes.plot(tail.x, tail.y, color=look.colour, linewidth=0.7, dashes=DASHES[look.dash])
             _mark_end(axes, tail.x, tail.y, look.colour, tail.status)
@@ -139,19 +149,55 @@ def end_of(curves: Iterable[Curve]) -> float:
     return max((float(x[-1]) for curve in curves for x in xs_of(curve)), default=0.0)
 
 
-def legend(figure: Figure, curves: Iterable[Curve], looks: dict[tuple[str, str], Look]) -> None:
-    """Every method once, and what the marks of unfinished runs mean, below the panels."""
+def legend(figure: Figure, curves: Iterable[Curve], looks: dict[tuple[str, str], Look], named: bool = True) -> None:
+    """Below the panels every method once, unless names stand beside the curves, and what thin lines and marks mean."""
     drawn = list(curves)
     handles: list[Artist] = [
-        Line2D([], [], color=looks[key].colour, dashes=DASHES[looks[key].dash], label=key[1]) for key in order(drawn)
+        Line2D([], [], color=looks[key].colour, dashes=DASHES[looks[key].dash], label=key[1])
+        for key in (order(drawn) if named else [])
     ]
-    for status in sorted({tail.status for curve in drawn for tail in curve.tails}):
-        face, words = ("0.3", "failed here") if status == "failed" else ("white", f"{status} here")
-        handles.append(Line2D([], [], color="0.3", marker=ENDS[status], markerfacecolor=face, lw=0, label=words))
+    handles += _marks(drawn)
     if handles:
         longest = max(len(str(handle.get_label())) for handle in handles)
         room = 72 * figure.get_figwidth() / (LEGEND_GAP + LEGEND_LETTER * longest)
         figure.legend(handles=handles, loc="outside lower center", ncols=balanced(len(handles), max(1, int(room))))
+
+
+def _marks(drawn: list[Curve]) -> list[Artist]:
+    """What the thin lines and the marks mean, as far as there are any."""
+    handles: list[Artist] = []
+    if any(curve.rests for curve in drawn):
+        handles.append(Line2D([], [], color="0.3", lw=0.6, **MARKED, label="single seeds, once the first has ended"))
+    for status in sorted({tail.status for curve in drawn for tail in curve.tails}):
+        face, words = ("0.3", "failed here") if status == "failed" else ("white", f"{status} here")
+        handles.append(Line2D([], [], color="0.3", marker=ENDS[status], markerfacecolor=face, lw=0, label=words))
+    return handles
+
+
+def label_ends(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Look]) -> None:
+    """The name of every method to the right of the axes, as high as its curve ends; thin lines lead to the names.
+
+    The scales have to be set already, since heights depend on them.
+    """
+    found = [(curve, *end) for curve in curves if (end := last(curve)) is not None]
+    to_axes = axes.transData + axes.transAxes.inverted()
+    heights = [float(to_axes.transform((x, y))[1]) for _, x, y in found]
+    gap = LABEL_GAP / (72 * axes.get_position().height * axes.figure.get_figheight())  # type: ignore[union-attr]
+    places = within(apart([min(max(height, 0.0), 1.0) for height in heights], gap), 0.0, 1.0)
+    for (curve, x, _), height, place in zip(found, heights, places, strict=True):
+        colour = looks[curve.key].colour
+        start = float(to_axes.transform((x, axes.get_ylim()[0]))[0])
+        axes.plot([start, 1.0, 1.025], [height, height, place], transform=axes.transAxes, clip_on=False, **LEADER)
+        axes.plot(
+            [1.025, 1.07],
+            [place, place],
+            color=colour,
+            dashes=DASHES[looks[curve.key].dash],
+            transform=axes.transAxes,
+            clip_on=False,
+            linewidth=1.4,
+        )
+        axes.text(1.08, place, curve.label, transform=axes.transAxes, va="center", fontsize=7)
 
 
 def order(curves: Iterable[Curve]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from vcsg.study.view.figures.axes import (
     empty,
     end_of,
     grid,
+    label_ends,
     legend,
     log_time,
     plain,
@@ -31,6 +32,8 @@ Targets = Mapping[str, Sequence[Target]]
 """Targets by workload."""
 ROW = 1.95
 """The height of a row of panels, in inches."""
+SINGLE = 3.1
+"""The height of a figure with one panel over the whole width, in inches."""
 LEGEND = 0.45
 """The height that title and legend take."""
 
@@ -56,14 +59,17 @@ def overview(runs: list[RunRecord], protocol: str, targets: Targets, unit: str =
 
 
 def against_time(runs: list[RunRecord], protocol: str, targets: Targets, unit: str = "seconds") -> Figure:
-    """The paper's Fig. 2: test error against time, the target as a line; a panel per workload."""
+    """The paper's Fig. 2: test error against time, the target as a line; a panel per workload.
+
+    A single workload has the whole width, and the names of the methods stand beside their curves.
+    """
     own = of_protocol(runs, protocol)
     names, look = workloads(own), looks(runs)
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
-    width = ONE_COLUMN if columns == 1 else TWO_COLUMNS
-    figure = Figure(figsize=(width, (ROW + 0.35 * (columns == 1)) * rows + LEGEND), layout="constrained")
-    title(figure, own, protocol, targets)
+    alone = len(names) == 1
+    figure = Figure(figsize=(TWO_COLUMNS, SINGLE if alone else ROW * rows + LEGEND), layout="constrained")
+    title(figure, own, protocol, targets, "lower and further left is better")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     drawn: list[Curve] = []
     for name, axes in zip(names, panels, strict=False):
@@ -72,12 +78,15 @@ def against_time(runs: list[RunRecord], protocol: str, targets: Targets, unit: s
         found = panel(axes, here, protocol, metric, unit, look)
         if unit == "seconds" and needs_log(found):
             log_time(axes, found)
-        mark_targets(axes, [target for target in targets.get(name, ()) if target.metric == metric])
+        wanted = [target for target in targets.get(name, ()) if target.metric == metric]
+        mark_targets(axes, wanted, beside=not alone)
         axes.set_title(name, loc="left", fontweight="bold")
         drawn += found
+        if alone and found:
+            label_ends(axes, found, look)
     for axes in panels[len(names) :]:
         axes.set_visible(False)
-    legend(figure, drawn, look)
+    legend(figure, drawn, look, named=not alone)
     return figure
 
 
@@ -110,8 +119,8 @@ def panel(
     return drawn
 
 
-def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
-    """A line at every target, its value at the right end, outside the data; one below the data gets room."""
+def mark_targets(axes: Axes, targets: Sequence[Target], beside: bool = True) -> None:
+    """A line at every target, its value at the right end, outside the data, or on it; one below the data gets room."""
     if not axes.axison:
         return
     for target in targets:
@@ -120,21 +129,23 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
         if value > 0 or axes.get_yscale() == "linear":
             axes.set_ylim(min(low, value / 1.25 if value > 0 else value), max(high, value))
         axes.axhline(value, color="0.35", linewidth=0.8, zorder=1)
+        shown = target_value(target) if target.metric in SCALES else plain(target.value)
         axes.annotate(
-            target_value(target) if target.metric in SCALES else plain(target.value),
-            (1, value),
+            shown if beside else f"target: {shown}",
+            (1 if beside else 0, value),
             xycoords=("axes fraction", "data"),
-            xytext=(2, 0),
+            xytext=(2, 0) if beside else (3, 2),
             textcoords="offset points",
-            va="center",
+            va="center" if beside else "bottom",
             fontsize=6.5,
             color="0.25",
+            bbox=None if beside else {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
         )
 
 
-def title(figure: Figure, runs: list[RunRecord], protocol: str, targets: Targets) -> None:
-    """The title: what a reader has to know who sees the figure alone."""
-    parts = [f"protocol: {protocol}"] if protocol else []
+def title(figure: Figure, runs: list[RunRecord], protocol: str, targets: Targets, reading: str = "") -> None:
+    """The title: what a reader has to know who sees the figure alone, such as how it is read."""
+    parts = [reading] + ([f"protocol: {protocol}"] if protocol else [])
     if any(targets.get(name) for name in workloads(runs)):
         parts.append("horizontal line: the target")
     parts.append(seeds_text(runs))

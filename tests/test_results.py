@@ -1,0 +1,54 @@
+"""The pages of results against the records beside them: every figure of their tables is computed again."""
+
+from __future__ import annotations
+
+import statistics
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from vcsg.study.records import RunRecord, load
+
+FOLDER = Path(__file__).parent.parent / "docs" / "results" / "networks"
+STUDIES = {
+    "cifar10-vgg-16-h200": ("test_error", 0.2),
+    "tiny-imagenet-h200": ("test_error_top5", 0.55),
+    "mnist-h200": ("test_error", 0.02),
+    "mnist-cpu": ("test_error", 0.02),
+    "mnist-mini-cpu": ("test_error", 0.05),
+}
+"""The studies of networks, with the metric and the target of each."""
+
+
+def table(records: list[RunRecord], metric: str, target: float) -> list[str]:
+    """A line for each method: how many seeds reached the target, the median passes and seconds, the end."""
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.config.role == "run":
+            assert record.status == "finished"
+            groups.setdefault(f"{record.config.label}, {record.config.protocol}", []).append(record)
+    return [line(name, own, metric, target) for name, own in sorted(groups.items())]
+
+
+def line(name: str, records: list[RunRecord], metric: str, target: float) -> str:
+    reached = [row for record in records if (row := record.reach(metric, target)) is not None]
+    ends = sorted(100 * record.final[metric] for record in records)
+    end = f"{statistics.median(ends):.2f} %" + (f" ({ends[0]:.2f}–{ends[-1]:.2f})" if len(ends) > 1 else "")
+    told = f"{len(reached)} of {len(records)}"
+    if len(reached) < len(records):
+        return f"| {name} | {told} | – | – | {end} |"
+    seconds = sorted(row["seconds"] for row in reached)
+    spread = f" ({seconds[0]:.3g}–{seconds[-1]:.3g})" if len(seconds) > 1 else ""
+    passes = statistics.median(row["passes"] for row in reached)
+    return f"| {name} | {told} | {passes:.2f} | {statistics.median(seconds):.3g} s{spread} | {end} |"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_tables_of_networks_are_those_of_the_records(name: str, tmp_path: Path) -> None:
+    with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    lines = table(load(tmp_path), *STUDIES[name])
+    page = (FOLDER / "README.md").read_text()
+    assert lines
+    assert "\n".join(lines) in page, "\n".join(lines)
