@@ -112,6 +112,11 @@ def test_a_regressor_goes_on_by_partial_fit() -> None:
         twice.partial_fit(X[:150], target[:150])
 
 
+def test_no_epochs() -> None:
+    fitted = classifier(optimizer=vcsg.VCSG, max_epochs=0).fit(X, Y)
+    assert torch.equal(fitted.module_[0].weight, net()[0].weight)
+
+
 def test_clipped_gradients_are_refused() -> None:
     clipped = classifier(optimizer=vcsg.VCSG, callbacks=[GradientNormClipping(1e-3)])
     with pytest.raises(ValueError, match="the closure changes gradients"):

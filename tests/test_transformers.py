@@ -144,6 +144,7 @@ def test_resume_and_stop_by_passes(tmp_path: Path) -> None:
 def test_evaluation_at_the_output(tmp_path: Path) -> None:
     model = bert()
     run = trainer(tmp_path, model, vcsg.Auto(model.parameters()), eval_dataset=Sentences(), eval_strategy="epoch")
+    assert run.evaluate()["eval_loss"] > 0  # before there is a run
     run.train()
     last = [row["eval_loss"] for row in run.state.log_history if "eval_loss" in row][-1]
     assert run.evaluate()["eval_loss"] == pytest.approx(last, rel=1e-5)  # the model has gone there

@@ -53,7 +53,8 @@ class FiniteSumFit:
 
     def on_train_end(self, net: Any, *arguments: Any, **named: Any) -> None:
         super().on_train_end(net, *arguments, **named)  # type: ignore[misc]
-        for optimizer in self._own_optimizers():
+        begun = any("passes" in epoch for epoch in self.history)  # type: ignore[attr-defined]
+        for optimizer in self._own_optimizers() if begun else []:
             optimizer.load_output()
 
 

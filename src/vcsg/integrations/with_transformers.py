@@ -6,6 +6,7 @@ of them, n from the dataset, records in the logs, a limit of passes, and the poi
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from accelerate.utils import find_batch_size
@@ -81,7 +82,8 @@ class FiniteSumTrainer(Trainer):  # type: ignore[misc]
         return losses[-1]
 
     def evaluate(self, *arguments: Any, **options: Any) -> Any:
-        with self.finite_sum.at_output():
+        begun = self.state.global_step > 0
+        with self.finite_sum.at_output() if begun else nullcontext():
             return super().evaluate(*arguments, **options)
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
