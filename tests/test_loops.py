@@ -478,6 +478,8 @@ def test_ways_in_do_not_mix() -> None:
     for use in (lambda: optimizer.sampler, lambda: optimizer.batches(quadratic(N).data, passes=1)):
         with pytest.raises(ValueError, match=r"it was made for a loop .* batch_size = 8: .* or leave batch_size out"):
             use()
+    with pytest.raises(TypeError, match=r"batch_size= is for a loop of your own.* give b="):
+        vcsg.fit(net(), nn.functional.cross_entropy, net_loader().dataset, "svrg", batch_size=B, passes=1)
     waiting = vcsg.SVRG([parameter()])
     for use in (lambda: waiting.sampler, lambda: waiting.passes, lambda: waiting.step(lambda: 0.0)):
         with pytest.raises(RuntimeError, match=r"n is not known yet: .*optimizer.loop\(loader\)"):

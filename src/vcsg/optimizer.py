@@ -92,7 +92,7 @@ class FiniteSumOptimizer(Optimizer):
 
     factory: ClassVar[Callable[..., Method] | None] = None
     _step_supports_amp_scaling = True
-    """So that a GradScaler comes to `step`, which can say why it will not do."""
+    """So that a GradScaler comes to `step`, which takes it without a closure, and with one says why it will not do."""
 
     def __init_subclass__(cls, method: Callable[..., Method] | None = None) -> None:
         """A preset: `class SVRG(FiniteSumOptimizer, method=catalogue.svrg)` has the options of that function."""
@@ -130,7 +130,8 @@ class FiniteSumOptimizer(Optimizer):
         **options: Any,
     ) -> None:
         check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
-        self._resolve(method, options)  # what it refuses is refused now, whenever n is known
+        if n is None:
+            self._resolve(method, options)  # what it refuses is refused now, and not when n is known
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
         self._data: Any = ()
@@ -178,7 +179,6 @@ class FiniteSumOptimizer(Optimizer):
         if isinstance(method, str) and cls.factory is None:
             factory = registry.factory(method)
         if factory is not None:
-            registry.build(factory, options)  # an unknown option is named as such
             found = registry.build(factory, options if b is None else options_for_batches(factory, options, b))
             return found if b is None else for_batches(found, b)
         if not isinstance(method, Method) or cls.factory is not None:

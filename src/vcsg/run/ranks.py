@@ -254,7 +254,8 @@ class Ranks(OneRank):
         spread = own.spread + own.samples * norm2(before).item() if own.samples else 0.0
         told = [float(own.samples), float(own.chunks), own.loss, own.loss_spread, spread, norm2(mean).item()]
         rows = self.collect(told)
-        if round(sum(row[0] for row in rows)) != samples:
+        sound = all(math.isfinite(row[2]) for row in rows)  # a chunk that is not is not taken in
+        if sound and round(sum(row[0] for row in rows)) != samples:
             raise ValueError(
                 f"the ranks evaluated {', '.join(f'{row[0]:.0f}' for row in rows)} samples of an anchor of {samples}: "
                 "their loops hand over batches of different sizes. Give all ranks as many samples, as "
