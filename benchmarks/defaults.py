@@ -10,6 +10,7 @@ A candidate is the printed algorithm with some settings changed, one word for ea
     S             S* in the formula for B_j is the largest of the last four anchors
     A             Alg 4 from the first epoch on, not the first epoch of the paper's experiments
     E             ε and σ from the S* of the second anchor, not from that of the starting point
+    L             L measured once more, a pass after the first time, and replaced where that was far larger
     x2            steps twice as long
 
 Every run has a starting point and samples of its own, by its seed. L is estimated by the run itself on a network; it is
@@ -52,6 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "S": {"memory": 4},
     "A": {"first_epoch": False},
     "E": {"settle": True},
+    "L": {"measure_again": True},
     "x2": {},
 }
 """The fields of the schedule that a word changes; "x2" changes the method's γ."""

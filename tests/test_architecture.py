@@ -10,14 +10,19 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "run", "gpu", "optimizer_options", "optimizer", "presets", "training",
-        "linear", "workloads", "integrations", "study", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "method", "theory", "run", "gpu", "optimizer_options", "optimizer", "presets",
+        "training", "linear", "workloads", "integrations", "study", "extend", "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
+    "theory": [
+        "setting", "one_epoch", "anchor_noise", "exact_moments", "optimal_lambda", "rates", "resting_anchor",
+        "moving_anchor", "planned_epochs", "guarantees", "statements", "lemma_checks", "bound_checks", "rate_checks",
+        "method_plan", "plan_tables", "plan_figure", "planner",
+    ],
     "run": [
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "record", "watch", "handed_batches", "state", "holder", "course", "point",
-        "looking", "ranks", "closures",
+        "sampling", "randomness", "feeding", "certificate", "record", "watch", "handed_batches", "state", "holder",
+        "course", "point", "looking", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
@@ -39,12 +44,12 @@ ORDER: dict[str, list[str]] = {
     ],
     "study": [
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
-        "search", "plan", "running", "compare", "reproduce", "view", "report", "outcome",
+        "search", "plan", "running", "measuring", "compare", "reproduce", "view", "report", "outcome",
     ],
     "integrations": ["tracking", "with_lightning", "with_accelerate", "with_transformers", "with_skorch"],
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
-        "report_command", "list_command", "data_command",
+        "report_command", "list_command", "data_command", "plan_command",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
@@ -59,6 +64,7 @@ ORDER: dict[str, list[str]] = {
 """Of the library and of every folder in it, the modules and folders, innermost first."""
 CORE = {"torch", "numpy", "vcsg"}
 EXTRAS = {
+    "theory": {"matplotlib", "rich"},
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
     "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
@@ -68,7 +74,8 @@ EXTRAS = {
     "commands": {"typer"},
     "cli": {"typer"},
 }
-"""What else a room needs. `gpu`, `training`, `workloads`, figures and report import theirs where they are used."""
+"""What else a room needs. `theory`, `gpu`, `training`, `workloads`, figures and report import theirs where they are
+used."""
 SOURCE = Path(__file__).parent.parent / "src" / "vcsg"
 
 

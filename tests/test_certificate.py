@@ -9,10 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from benchmarks.certificates import simulate
 from quadratic import Quadratic, closure, parameter, quadratic, run, steps
 
 import vcsg
 from vcsg import FiniteSumOptimizer
+from vcsg.run.certificate import Certificate, certify
 from vcsg.run.record import Answer
 from vcsg.run.variance import Anchor, AnchorSum
 
@@ -89,7 +91,8 @@ def test_a_confirming_anchor_is_counted_like_any_other() -> None:
     optimizer = vcsg.BatchingSVRG([p], n=60, B=30, L=1.0, callback=told.append)
     counted = sum(len(batch[0]) for batch in steps(problem, optimizer, p, until=vcsg.stationary(eps), passes=500))
     inner = sum(r.length * r.b for r in told[:-1])
-    assert optimizer.ifo == counted + inner  # an inner step evaluates its batch at two points
+    twice = 4  # the first chunk is evaluated once more, to see whether f is random
+    assert optimizer.ifo == counted + inner + twice  # an inner step evaluates its batch at two points
     assert optimizer.passes < 500
     confirming = [after for before, after in itertools.pairwise(told) if before.length and asked(before, eps)]
     assert confirming
@@ -188,3 +191,72 @@ def test_a_run_that_could_never_end_is_refused(name: str) -> None:
     model, data = torch.nn.Linear(3, 2), (torch.randn(20, 3), torch.zeros(20, dtype=torch.long))
     with pytest.raises(ValueError, match="would never end"):
         vcsg.fit(model, torch.nn.functional.cross_entropy, data, name, until=vcsg.stationary(1e-4))
+
+
+# --- what is promised
+
+
+def test_a_full_anchor_is_certain_and_a_small_one_promises_nothing_by_itself() -> None:
+    full = Anchor(n=9, B=9, loss=0.0, loss_s2=4.0, g_norm2=0.3, s2=5.0)
+    assert certify(full, 100, 0.95, None) == Certificate(0.3, 0.3, 1.0, 9)
+    part = Anchor(n=9, B=3, loss=0.0, loss_s2=4.0, g_norm2=0.3, s2=5.0)
+    assert certify(part, 100, 0.95, None) is None
+    assert certify(part, 100, 1.0, 1.0) is None
+    found = certify(part, 100, 0.95, 1.0)
+    error = 2 * math.sqrt(2 * math.log(2 * 100 * 101 / 0.05) / 3)
+    assert found is not None
+    assert found.bound == pytest.approx((math.sqrt(0.3) + error) ** 2)
+    assert (found.estimate, found.confidence, found.samples) == (0.3, 0.95, 3)
+
+
+def test_a_bound_of_gradients_that_is_false_is_refused() -> None:
+    part = Anchor(n=9, B=3, loss=0.0, loss_s2=4.0, g_norm2=0.3, s2=5.0)
+    with pytest.raises(ValueError, match=r"largest_gradient = 0\.5 is false.*0\.5477"):
+        certify(part, 10, 0.95, 0.5)
+
+
+@pytest.mark.parametrize("problem", ["light", "rare"])
+@pytest.mark.parametrize("known", [False, True])
+def test_certificates_hold_as_often_as_they_promise(problem: str, known: bool) -> None:
+    """At 9/10; 50 runs that failed as often as they may would have more than 12 false ones once in 1000 times."""
+    found = simulate(problem, runs=50, confidence=0.9, known=known, eps=0.5)
+    assert found.false <= (12 if known else 0)
+    assert found.deceived > 40 or problem == "light"
+    assert simulate(problem, runs=5, confidence=0.9, known=known, eps=2.0).certified == 5
+
+
+def test_the_certificate_is_there_where_a_run_ended() -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = vcsg.BatchingSVRG([p], n=60, B=30, L=1.0)
+    x = run(problem, optimizer, p, until=vcsg.stationary(3e-3), passes=900)
+    assert optimizer.certificate is not None
+    assert optimizer.certificate.bound == pytest.approx(problem.norm2(x), rel=1e-9)
+    assert (optimizer.certificate.confidence, optimizer.certificate.samples) == (1.0, 60)
+    run(problem, optimizer, p, passes=optimizer.passes + 1)
+    assert optimizer.certificate is None
+
+
+def test_random_losses_are_refused_where_something_is_to_be_promised() -> None:
+    problem, p = quadratic(), parameter()
+    optimizer = vcsg.BatchingSVRG([p], n=60, B=30, L=1.0)
+    with pytest.raises(ValueError, match="f is random, as with dropout"):
+        list(steps(problem, optimizer, p, dropout=0.5, until=vcsg.stationary(1e-3), passes=5))
+    assert optimizer.ifo == 0
+    list(steps(problem, optimizer, p, dropout=0.5, passes=5))
+
+
+def test_fit_and_linear_models_have_their_certificate() -> None:
+    sklearn = pytest.importorskip("sklearn.datasets")
+    rows, targets = quadratic().data[:2]
+    model = torch.nn.Linear(4, 1, bias=False, dtype=torch.float64)
+
+    def squares(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 0.5 * ((outputs[:, 0] - targets) ** 2).mean()
+
+    result = vcsg.fit(model, squares, (rows, targets), "svrg", L=1.0, passes=900, until=vcsg.stationary(1e-3))
+    assert result.certificate is not None
+    assert result.certificate.bound <= 1e-3
+    X, y = sklearn.load_iris(return_X_y=True)
+    fitted = vcsg.linear.LinearClassifier(alpha=1e-2, tol=1e-4).fit(X, y)
+    assert fitted.certificate_.bound <= 1e-8
+    assert fitted.certificate_.samples == len(X)

@@ -145,13 +145,14 @@ def test_validation_at_the_average_and_the_output_at_the_end() -> None:
     same(module.model, run.optimizers[0], model, optimizer)
 
 
+class Drawn(Net):
+    """A module whose batches the optimizer draws; an epoch of the Trainer is then a phase."""
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(data(), batch_sampler=self.optimizers().sampler)
+
+
 def test_the_optimizer_can_draw() -> None:
-    """With the optimizer's own sampler, an epoch of the Trainer is a phase."""
-
-    class Drawn(Net):
-        def train_dataloader(self) -> DataLoader[Any]:
-            return DataLoader(data(), batch_sampler=self.optimizers().sampler)
-
     module, model = Drawn(lambda model: vcsg.VCSG(model.parameters(), n=N, b_min=8)), net()
     run = trainer(FiniteSumCallback(passes=6), max_epochs=-1)
     run.fit(module)
@@ -159,6 +160,18 @@ def test_the_optimizer_can_draw() -> None:
     for x, y in optimizer.batches(data().tensors, passes=6):
         optimizer.step(net_closure(model, x, y))
     same(module.model, run.optimizers[0], model, optimizer)
+
+
+def test_a_certificate_where_a_run_was_stationary() -> None:
+    module, model = Drawn(lambda model: vcsg.SVRG(model.parameters(), n=N, b=8, lr=2.0)), net()
+    run = trainer(FiniteSumCallback(until=vcsg.stationary(1e-2)), max_epochs=-1)
+    run.fit(module)
+    optimizer = vcsg.SVRG(model.parameters(), n=N, b=8, lr=2.0)
+    for x, y in optimizer.batches(data().tensors, until=vcsg.stationary(1e-2)):
+        optimizer.step(net_closure(model, x, y))
+    same(module.model, run.optimizers[0], model, optimizer)
+    assert run.optimizers[0].certificate == optimizer.certificate
+    assert optimizer.certificate is not None
 
 
 def test_clipping_for_a_method_of_one_point() -> None:

@@ -306,15 +306,17 @@ def test_L_is_measured_for_the_smaller_mini_batches_of_the_next_epoch() -> None:
 
 
 def test_a_floor_of_b_lengthens_the_steps_of_the_second_regime() -> None:
-    """(b/B)^½ of l.183: at b = 1 it is the printed 1/√B, and an epoch of B/b steps goes √b times less far, not b."""
-    for b_min in (1, 4, 16):
+    """At b = 1 it is the printed 1/√B; an epoch of B/b steps then goes as far, unless its steps were beyond γ/L."""
+    for b_min in (1, 4, 16, 64, 256):
         schedule = VarianceControlled(eps=1e-9, b_min=b_min)
         second = schedule(Facts(2, 5000, 1.0, 1.0))
         assert (second.regime, second.b) == ("second", b_min)
-        assert second.factor == pytest.approx(math.sqrt(b_min / second.B))
+        assert second.factor == pytest.approx(min(1.0, b_min / math.sqrt(second.B)))
+        if b_min < 64:
+            assert second.factor * second.B / second.b == pytest.approx(math.sqrt(second.B))  # as at b = 1
         start = schedule(Facts(1, 5000, 1.0, 1.0))
         assert (start.regime, start.b) == ("start", max(8, b_min))
-        assert start.factor == pytest.approx(math.sqrt(max(8, b_min) / 8 / 5000))
+        assert start.factor == pytest.approx(min(1.0, max(8, b_min) / 8 / math.sqrt(5000)))
         first = VarianceControlled(eps=1e9, b_min=b_min)(Facts(2, 5000, 1.0, 1.0))
         assert (first.regime, first.factor) == ("first", 1.0)
 

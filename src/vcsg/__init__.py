@@ -8,7 +8,8 @@ for inputs, targets in optimizer.batches(loader, passes=30):
 optimizer.load_output()
 
 A loop that has an ordinary loader gives `batch_size=` instead, and calls `step` for each of its batches.
-`vcsg.fit` does all of that for a model, a loss and data; `vcsg.linear` has linear models as scikit-learn estimators.
+`vcsg.fit` does all of that for a model, a loss and data; `vcsg.linear` has linear models as scikit-learn estimators,
+and `vcsg.theory` plans a run and holds what is proved.
 Names are imported when they are first used, so that a part that needs no torch does not load it.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vcsg.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from vcsg import linear, method, workloads
+    from vcsg import linear, method, theory, workloads
     from vcsg.method import Method, make, methods, register
     from vcsg.optimizer import FiniteSumOptimizer
     from vcsg.presets import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         PaperSVRG,
         WeightedSVRG,
     )
+    from vcsg.run.certificate import Certificate
     from vcsg.run.per_sample import per_sample
     from vcsg.run.record import Record, stationary
     from vcsg.training import Result, fit
@@ -68,6 +70,7 @@ __all__ = [
     "Auto",
     "BatchingSVRG",
     "BiasedSVRG",
+    "Certificate",
     "FiniteSumOptimizer",
     "GrowingSVRG",
     "Method",
@@ -86,13 +89,15 @@ __all__ = [
     "per_sample",
     "register",
     "stationary",
+    "theory",
     "workloads",
 ]
 
-_ROOMS = ("linear", "method", "workloads")
+_ROOMS = ("linear", "method", "theory", "workloads")
 _HOMES = {
     "vcsg.method": ("Method", "make", "methods", "register"),
     "vcsg.optimizer": ("FiniteSumOptimizer",),
+    "vcsg.run.certificate": ("Certificate",),
     "vcsg.run.per_sample": ("per_sample",),
     "vcsg.run.record": ("Record", "stationary"),
     "vcsg.training": ("Result", "fit"),

@@ -10,6 +10,7 @@ from vcsg.commands import (
     compare_command,
     data_command,
     list_command,
+    plan_command,
     report_command,
     reproduce_command,
     run_command,
@@ -36,6 +37,7 @@ app.command("run")(run_command.run)
 app.command("compare")(compare_command.compare)
 app.command("reproduce")(reproduce_command.reproduce)
 app.command("report")(report_command.report)
+app.command("plan")(plan_command.plan)
 app.command("list")(list_command.list_all)
 app.add_typer(data_app, name="data")
 data_app.command("fetch")(data_command.fetch)

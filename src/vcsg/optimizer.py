@@ -30,6 +30,7 @@ from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
+from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, CourseOptions, logger
 from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
@@ -134,6 +135,7 @@ class FiniteSumOptimizer(Optimizer):
             self._resolve(method, options)  # what it refuses is refused now, and not when n is known
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
+        self._certificate: Certificate | None = None
         self._data: Any = ()
         """The data that `batches` reads, while it does."""
         self._batch: int | None = None
@@ -251,6 +253,11 @@ class FiniteSumOptimizer(Optimizer):
         return [self._course.step_size(float(group["lr"])) for group in self.param_groups]
 
     @property
+    def certificate(self) -> Certificate | None:
+        """What is promised of ‖∇f‖² at the last anchor, where `vcsg.stationary` ended the run there; else None."""
+        return self._certificate
+
+    @property
     def phase(self) -> Phase:
         """The phase that the next batch belongs to."""
         return self._state.phase
@@ -283,11 +290,16 @@ class FiniteSumOptimizer(Optimizer):
             raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
         if all(limit is None for limit in limits.values()):
             self.check_ends(until)
+        self.heed_certificates(until)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         read = feed(data, self.n, self.sampler)
         self._data = data
         return self._iterate(read, budget, deadline, until)
+
+    def heed_certificates(self, until: Until | None) -> None:
+        """Look, at the next anchor, whether f is random where `until` is `vcsg.stationary`, and refuse it then."""
+        self._course.certifies = self._course.certifies or isinstance(until, Stationary)
 
     def check_ends(self, until: Until | None) -> None:
         """Refuse `vcsg.stationary` as the only limit of a method whose epochs have no anchor to measure ‖∇f‖² at."""
@@ -298,14 +310,14 @@ class FiniteSumOptimizer(Optimizer):
             )
 
     def _iterate(self, read: Feed, budget: float, deadline: float, until: Until | None) -> Iterator[Any]:
-        seen = self.record
+        seen, self._certificate = self.record, None
         if isinstance(until, Stationary) and seen is not None:
-            self.heed(until(seen))  # a state may have been saved before the rule was asked
+            self._heed(until(seen))  # a state may have been saved before the rule was asked
 
         def finished() -> bool:
             nonlocal seen
             fresh, seen = self.record is not seen, self.record
-            if until is not None and fresh and self.record is not None and self.heed(until(self.record)):
+            if until is not None and fresh and self.ends(until):
                 return True
             if time.monotonic() >= deadline:
                 self.stop()
@@ -327,11 +339,20 @@ class FiniteSumOptimizer(Optimizer):
                     if self._state.phase is not phase or self._state.steps > taken + 1:
                         break
         finally:
+            self._course.certifies = False
             self._executor.ranks.forget()
             with torch.no_grad():
                 self._executor.settle()
 
-    def heed(self, answer: bool | Answer) -> bool:
+    def ends(self, until: Until) -> bool:
+        """Ask a rule about the last record: whether it ends the run. It may ask for a full anchor instead."""
+        if self.record is None:
+            return False
+        ended = self._heed(until(self.record))
+        self._certificate = until.certificate(self.record) if ended and isinstance(until, Stationary) else None
+        return ended
+
+    def _heed(self, answer: bool | Answer) -> bool:
         """Whether the rule that gave this answer ends the run; it may ask for a full anchor instead."""
         if answer is Answer.CONFIRM:
             self._course.request_full_anchor()

@@ -52,6 +52,7 @@ class FiniteSumCallback(Callback):  # type: ignore[misc]
         for optimizer in found:
             self._expect(trainer, optimizer)
             refuse_changed_gradients(trainer, optimizer)
+            optimizer.heed_certificates(self.until)
             if optimizer.ifo and optimizer.record is not None:  # a run that goes on: the run before has told it
                 self._told[id(optimizer)] = optimizer.record
         self._look(trainer)
@@ -76,7 +77,7 @@ class FiniteSumCallback(Callback):  # type: ignore[misc]
             if record is not None and record is not self._told.get(id(optimizer)):
                 self._told[id(optimizer)] = record
                 self._tell(trainer, record)
-                if self.until is not None and optimizer.heed(self.until(record)):
+                if self.until is not None and optimizer.ends(self.until):
                     trainer.should_stop = True
             if self.passes is not None and optimizer.passes >= self.passes:
                 trainer.should_stop = True

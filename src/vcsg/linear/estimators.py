@@ -26,6 +26,7 @@ from vcsg.linear.solvers.choice import SOLVERS
 from vcsg.linear.solvers.family import run
 from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
+from vcsg.run.certificate import Certificate
 
 ALPHA = 1e-4
 """The weight of the penalty unless given."""
@@ -118,6 +119,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
         self.solver_ = "; ".join(dict.fromkeys(solution.solver for solution in solutions))
+        last = [solution.history[-1] for solution in solutions]
+        norm2 = sum(entry.gradient_norm**2 for entry in last)
+        measured = all(solution.converged for solution in solutions)
+        self.certificate_ = Certificate(norm2, norm2, 1.0, last[0].rows) if measured else None
         for solution in solutions:
             if warn and not solution.converged:
                 norm = solution.history[-1].gradient_norm
@@ -199,6 +204,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
         solver_: What ran: a solver, several in order, or the method.
+        certificate_: The ‖∇f‖² of the solution, measured over all rows (`vcsg.Certificate`); None where the fit ended
+            above tol.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -387,6 +394,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         n_iter_: The number of passes over the data that the fit took, rounded up.
         history_: A `HistoryEntry` for every evaluation: stage, rows, objective, gradient norm, passes, seconds.
         solver_: What ran: a solver, several in order, or the method.
+        certificate_: The ‖∇f‖² of the solution, measured over all rows (`vcsg.Certificate`); None where the fit ended
+            above tol.
 
     Example:
         >>> import numpy as np

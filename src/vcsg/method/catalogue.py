@@ -165,6 +165,7 @@ def vcsg(
     first_epoch: bool | None = None,
     bounded: bool | None = None,
     memory: int | None = None,
+    measure_again: bool = False,
     comparison: str = "norm",
     paper: bool = False,
 ) -> Method:
@@ -172,7 +173,7 @@ def vcsg(
 
     B_j = min(K·S*/ε, n·S*/(S* + 0.14·√n·σ·ρ^{2j})). Where the first term is the smaller: b = B^{1/4},
     η = γ/L, and Alg 2 with λ = (15−√97)/16 if `comparison` holds, else (½, −½, ½). Where the second is:
-    b = 1, η = γ/(L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with √b.
+    b = 1, η = γ/(L√B), and Alg 3 with λ = 5/8. Where `b_min` raises b there, η grows with b, up to γ/L.
     The defaults, with γ = 2/3, are chosen so that no run gets stuck;
     `paper=True` has those of the paper, with γ = 1/3.
 
@@ -190,13 +191,19 @@ def vcsg(
         bounded: draw the number of inner steps with min(B_j, the size of the anchor in hand) in place of B_j; None is
             True, with `paper` False.
         memory: S* in the formula for B_j is the largest of that many last anchors; None is 4, with `paper` 1.
+        measure_again: measure an L that is not given once more, a pass later, and take what is less than half of it.
         comparison: how l.300 compares two vectors: "norm" compares their norms, "elementwise" their coordinates,
             "lemma" tests the inequality that the proof needs, "never" always takes (½, −½, ½).
         paper: take the printed algorithm where options are not given, and γ = 1/3 in place of 2/3.
     """
     if comparison not in (*TESTS, "never"):
         raise ValueError(f"comparison = {comparison!r}: choose one of {', '.join((*TESTS, 'never'))}")
-    for name, flag in (("paper", paper), ("first_epoch", first_epoch), ("bounded", bounded)):
+    for name, flag in (
+        ("paper", paper),
+        ("first_epoch", first_epoch),
+        ("bounded", bounded),
+        ("measure_again", measure_again),
+    ):
         if flag is not None and not isinstance(flag, bool):
             raise ValueError(f"{name} = {flag!r}: give True or False")
     if memory is not None and not 1 <= _size("memory", memory) <= RECENT:
@@ -214,6 +221,7 @@ def vcsg(
         bounded=own.bounded if bounded is None else bounded,
         memory=own.memory if memory is None else memory,
         settle=own.settle,
+        measure_again=measure_again,
     )
     first: Rule = Constant(HALF)
     if comparison != "never":

@@ -178,10 +178,11 @@ class VarianceControlled:
     ε = None takes ε = K·S*/(n/100) at the first anchor, so that the next anchor has n/100 samples (B_min
     permitting); σ = None takes the first S*, which makes the second term dimensionless.
 
-    A floor `b_min` above the printed b makes an epoch of fewer steps. In the second regime and the start, where the
-    step is (b/B)^α of l.183 with α = ½, it then is longer by the root of the ratio.
+    A floor `b_min` above the printed b makes an epoch of fewer steps, by that ratio. In the second regime and the start
+    the step is then longer by the same ratio, so that an epoch goes as far as the printed one, but not beyond the γ/L
+    of the first regime.
 
-    The defaults of the fields are the printed algorithm; `bounded`, `memory` and `settle` are not in the paper.
+    The defaults of the fields are the printed algorithm; `bounded`, `memory`, `settle` and `measure_again` are not.
     """
 
     eps: float | None = None
@@ -199,6 +200,8 @@ class VarianceControlled:
     """S* in the formula for B_j is the largest of that many last anchors."""
     settle: bool = False
     """Whether ε = None and σ = None take the S* of the second anchor from there on, not that of the starting point."""
+    measure_again: bool = False
+    """Whether an L that was measured is measured once more, after a pass, and replaced where it was far larger."""
 
     @property
     def regimes(self) -> tuple[str, ...]:
@@ -220,8 +223,7 @@ class VarianceControlled:
             B, b, factor = bound, 1, bound**-0.5
         floor = min(16, n) if self.b_min is None else self.b_min
         if b < floor:
-            factor *= 1.0 if regime == "first" else math.sqrt(floor / b)
-            b = floor
+            factor, b = min(1.0, factor * floor / b), floor
         loop_B = min(B, facts.anchor or B) if self.bounded else None
         return Plan(B, b, factor, next_B=bound, regime=regime, eps=eps, loop_B=loop_B)
 

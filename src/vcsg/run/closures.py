@@ -177,8 +177,11 @@ class ClosureExecutor:
     def _anchor_step(self, closure: Closure) -> Any:
         """One chunk of the anchor: m, S* and the mean loss take it in; the point stays."""
         course, state = self.course, self.course.state
+        again = self._other_loss(closure) if course.looks_for_noise else None
         loss, gradient = self.point.evaluate_at(closure, self._closure_seed())
         self._receive()
+        if again is not None and math.isfinite(float(loss) + again):
+            course.take_second_loss(float(loss), again)
         own, weight = self.ranks.share.part(state.phase, state.position)
         size = own.stop - own.start if weight else 0
         deviation = self._absorb(size, float(loss), gradient) if size else 0.0
@@ -187,6 +190,11 @@ class ClosureExecutor:
         course.take_chunk(size, float(loss), deviation)
         self.close_anchor()
         return loss
+
+    def _other_loss(self, closure: Closure) -> float:
+        """The loss of the batch in hand with other random numbers."""
+        loss, _ = self.point.evaluate_at(closure, self._closure_seed() + 1)
+        return float(loss)
 
     def close_anchor(self) -> None:
         """Tell the course what all chunks of an anchor are together, on all ranks, once they are in."""
@@ -303,12 +311,14 @@ class ClosureExecutor:
         return True
 
     def settle(self) -> None:
-        """Never end in NaN: if the last step was not finite, go back to the last good point."""
+        """Never end in NaN, nor far from where the run was good: go back to the last good point instead."""
         if self.point.optimizer_deleted:
             return
         self.point.refresh()
         if self.course.state.good_epoch and not self.point.finite:
             self.course.roll_back("the last step is not finite")
+        else:
+            self.course.judge_end()
 
     def load_output(self) -> bool:
         """x ← the point that the method returns; returns whether that moved it."""

@@ -30,7 +30,7 @@ from vcsg.run.record import Record
 from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
 from vcsg.run.state import CourseState
 from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.run.watch import BadSamples, Diverged
+from vcsg.run.watch import LAST_STEPS, BadSamples, Diverged
 
 logger = logging.getLogger("vcsg")
 
@@ -85,6 +85,8 @@ class Course:
         self.method, self.n, self.seed, self.budget = method, n, seed, math.inf
         self.share, self.options = share or Share(), options or CourseOptions()
         self._holder = holder
+        self.certifies = False
+        """Whether the run is to promise something of ∇f, so that random f_i are refused."""
         first = method.schedule.first(n)
         L = L if method.needs_L or L is not None else 1.0  # from then on, what halves the step after a divergence
         phase = Phase("anchor", 0, 1, n, n, seed)
@@ -187,13 +189,18 @@ class Course:
         """
         state, phase = self.state, self.state.phase
         first = phase.kind == "inner" and state.position == 0 and not state.drawn
-        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks):
+        if phase.kind == "smoothness" or first or (state.suspect and state.rollbacks) or self.looks_for_noise:
             return 0
         last = min(self.next_judgement(), state.position + most)
         each = self._evaluations() if phase.kind == "inner" else 1
         wanted = phase.bounds(state.position).start + (limit - state.ifo) / each
         within = range(state.position, last - 1)
         return 1 + bisect.bisect_left(within, wanted, key=lambda k: float(phase.bounds(k).stop))
+
+    @property
+    def looks_for_noise(self) -> bool:
+        """Whether the next batch is to be evaluated twice, because random f_i are to be refused."""
+        return self.certifies and self.state.phase.kind == "anchor" and not self.state.deterministic
 
     def next_judgement(self) -> int:
         """The position in the phase where it is next judged, or ends."""
@@ -308,19 +315,20 @@ class Course:
             )
         if fault:
             state.suspect = state.suspect or not finite
+            state.good_size = max(state.good_size, anchor.B)  # so that the point gone back to is as well known
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
-        state.anchor, state.depth = anchor, 0
+        state.anchor, state.depth, state.last_losses = anchor, 0, []
         self._remember(anchor.variance)
         self._accept_point()
         self._make_plan()
 
     def take_curvatures(self, found: Sequence[float], evaluated: int) -> None:
-        """The curvature of each of some mini-batches at the starting point, measured with so many gradients."""
+        """The curvature of each of some mini-batches at the anchor's point, measured with so many gradients."""
         state = self.state
         curvatures = [*state.curvatures, *found]
         last = len(curvatures) == state.phase.count
-        if not math.isfinite(sum(curvatures)) or (last and not any(curvatures)):
+        if state.L is None and (not math.isfinite(sum(curvatures)) or (last and not any(curvatures))):
             raise FloatingPointError(
                 f"L cannot be estimated: the curvature of a mini-batch at the starting point is {curvatures[-1]}. "
                 "Give L= or lr=, or check that the loss depends smoothly on the parameters"
@@ -330,9 +338,19 @@ class Course:
         state.curvatures = curvatures
         state.position += self.share.width(state.phase, state.position)
         if last:
-            # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
-            state.L = statistics.median(c for c in curvatures if c)
+            self._take_L(curvatures)
             self._begin_inner()
+
+    def _take_L(self, curvatures: Sequence[float]) -> None:
+        """L is measured, or once more: then only a much smaller one is taken, since larger ones feed themselves."""
+        state = self.state
+        # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
+        found = statistics.median([c for c in curvatures if c] or [math.inf])
+        if state.L is None:
+            state.L, state.L_measured = found, state.ifo
+        elif found * smoothness.FAR_LARGER < state.L:
+            logger.info("L is measured again, and is %.3g in place of %.3g", found, state.L)
+            state.L, state.start_L = found, state.L
 
     def allows(self, loss: float, beside: float, sound: bool = False) -> bool:
         """Whether the next inner step may be taken, from its losses at x and at the anchor; asked before x moves.
@@ -370,6 +388,17 @@ class Course:
         if self.share.ranks == 1 or self.state.phase.kind == "inner":  # else the other ranks know nothing of it
             self.state.ifo += self.samples()
 
+    def take_second_loss(self, loss: float, again: float) -> None:
+        """The batch in hand was evaluated twice at x, with other random numbers for the closure."""
+        if abs(loss - again) > 1e-4 * max(abs(loss), abs(again)):
+            raise ValueError(
+                f"the same samples have the loss {loss:.6g} and {again:.6g} at the same point: f is random, as with "
+                "dropout or random augmentation, and nothing can be certified of its gradient. Train without them, or "
+                "stop by another rule than vcsg.stationary"
+            )
+        self.state.deterministic = True
+        self.state.ifo += self.samples()
+
     def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
         """Inner steps were taken; the loss of each at x and at the anchor.
 
@@ -385,6 +414,7 @@ class Course:
                 state.depth = write or state.depth
             self._count_moves(good)
             state.position += good
+            state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
             if fault := self._judge_losses(losses[:good]):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
             elif state.position == phase.count:
@@ -409,6 +439,7 @@ class Course:
         state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
         state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, False
+        state.last_losses, state.L_measured = [], None
         state.rollbacks += 1
         tried = state.L
         state.L = 2 * (state.L or 0.0)
@@ -451,7 +482,7 @@ class Course:
         moved = (output == "weighted" and state.output_weight > 0) or (output == "average" and state.averaged > 0)
         if moved:
             self._holder.restore("output")
-            state.depth, state.averaged = -1, 0
+            state.depth, state.averaged, state.last_losses = -1, 0, []
             self._begin_epoch()
         return moved
 
@@ -514,13 +545,23 @@ class Course:
         plan = self.method.schedule(self._facts())
         self._check_plan(plan)
         state.plan = replace(plan, b=max(plan.b, self._least))
-        if state.L is None:
+        again = self._measures_again()
+        if state.L is None or again:
+            state.curvatures, state.L_measured = [], None
             draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
             if self.options.batch_size:
                 draws, size = smoothness.plan_whole(self.options.batch_size, self.n, self.share.ranks)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()
+
+    def _measures_again(self) -> bool:
+        """Whether L is to be measured a second time: a pass or more after the first, at a point that training led to.
+
+        Not after a roll-back, which has told that L was too small.
+        """
+        measured, wanted = self.state.L_measured, getattr(self.method.schedule, "measure_again", False)
+        return wanted and measured is not None and self.state.drawn and self.state.ifo >= measured + self.n
 
     def _smallest_batch(self) -> int:
         """The smallest mini-batch of this epoch and the next, as they are planned from the S* of now.
@@ -651,6 +692,8 @@ class Course:
         state = self.state
         if not self._judges_losses():
             return None
+        if math.isnan(state.watch.first_loss) and state.loss_count + len(losses) >= MANY_STEPS:
+            self._begin_watch(losses[: max(0, MANY_STEPS - state.loss_count)])
         state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
         state.loss_size += sum(map(abs, losses))
         if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
@@ -658,12 +701,50 @@ class Course:
         mean, size, count = state.loss_sum / state.loss_count, state.loss_size / state.loss_count, state.loss_count
         state.loss_sum, state.loss_size, state.loss_count, state.judged = 0.0, 0.0, 0, True
         # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
-        penalty, moment = self._holder.penalty, state.watch.first_moment
-        L, sign = self._smoothness, self._holder.sign
-        least = 0.0 if math.isnan(moment) or not L else moment / L  # the fall by a step or so
-        loss = sign * (mean + sign * penalty)
-        back = state.watch.return_fault(loss) if self.method.drawn == "never" and count >= MANY_STEPS else None
-        return back or state.watch.loss_fault(loss, size + penalty, least=least)
+        loss, penalty, least = self._value(mean), self._holder.penalty, self._least_change
+        back = state.watch.return_fault(loss) if count >= MANY_STEPS else None
+        fault = back or state.watch.loss_fault(loss, size + penalty, least=least)
+        if fault or state.position < state.phase.count:
+            return fault
+        return state.watch.ending_fault(self._last_values(), least, certain=True)
+
+    def _begin_watch(self, losses: Sequence[float]) -> None:
+        """The first steps are done, of which these are the last: their mean is the first loss."""
+        state = self.state
+        count = state.loss_count + len(losses)
+        mean, size = (state.loss_sum + sum(losses)) / count, (state.loss_size + sum(map(abs, losses))) / count
+        state.watch.loss_fault(self._value(mean), size + self._holder.penalty)
+
+    def _value(self, loss: float) -> float:
+        """f at x for a loss that is reported, to be minimised; 0 where it tells nothing."""
+        sign = self._holder.sign
+        return sign * (loss + sign * self._holder.penalty)
+
+    def _last_values(self) -> list[float]:
+        """f of the last steps, with the penalty of the last point; none where the loss tells nothing."""
+        more = self._value(0.0)
+        return [self._holder.sign * loss + more for loss in self.state.last_losses] if self._holder.sign else []
+
+    @property
+    def _least_change(self) -> float:
+        """The fall of the loss by a step or so from the first anchor; 0 where it is not known."""
+        moment, L = self.state.watch.first_moment, self._smoothness
+        return 0.0 if math.isnan(moment) or not L else moment / L
+
+    def judge_end(self) -> None:
+        """The run ends here, perhaps far from its last anchor: go back where the last steps led to no good point.
+
+        A point that is no better than the start is kept, but told.
+        """
+        state = self.state
+        if not state.good_epoch:
+            return
+        values = self._last_values()
+        if fault := state.watch.ending_fault(values, self._least_change):
+            self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
+        elif state.ifo >= 2 * self.n and (worse := state.watch.gained_nothing(values)):
+            state.last_losses = []  # so that it is told once
+            logger.warning("nothing was gained so far: %s", worse)
 
     def _judges_losses(self) -> bool:
         return not (self.state.drawn and self.method.drawn == "epoch")
@@ -675,8 +756,8 @@ class Course:
 
     @property
     def _smoothness(self) -> float | None:
-        """L, where it is one: a step rule that needs none has it only to halve its step."""
-        return self.state.L if self.method.needs_L else None
+        """L at the start, where it is one: a step rule that needs none has it only to halve its step."""
+        return max(self.state.L or 0.0, self.state.start_L) or None if self.method.needs_L else None
 
     @property
     def _plan(self) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from vcsg.run.certificate import Certificate, certify
 from vcsg.run.variance import Anchor
 
 
@@ -108,28 +109,49 @@ Until = Callable[[Record], "bool | Answer"]
 
 @dataclass(frozen=True)
 class Stationary:
-    """A rule for `until` that stops where ‖∇f‖² ≤ ε, as an anchor of all n samples found it; see `stationary`."""
+    """A rule for `until` that stops where ‖∇f‖² ≤ ε is certain, or nearly so; see `stationary`."""
 
     eps: float
+    confidence: float = 1.0
+    largest_gradient: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.eps < math.inf:
             raise ValueError(f"eps = {self.eps}: give a finite number above 0")
+        if not 0 < self.confidence <= 1:
+            raise ValueError(f"confidence = {self.confidence}: give a number above 0, at most 1")
+        if self.largest_gradient is not None and not 0 < self.largest_gradient < math.inf:
+            raise ValueError(f"largest_gradient = {self.largest_gradient}: give a finite number above 0, or None")
+
+    def certificate(self, record: Record) -> Certificate | None:
+        """What the anchor of this record proves; None where that is nothing."""
+        if record.anchor is None:
+            return None
+        return certify(record.anchor, record.ifo, self.confidence, self.largest_gradient)
 
     def __call__(self, record: Record) -> bool | Answer:
-        anchor = record.anchor
+        anchor, certificate = record.anchor, self.certificate(record)
+        if certificate is not None and certificate.bound <= self.eps:
+            return True
         # Not the estimate without bias: near a minimum that is negative for every second anchor.
-        if anchor is None or not anchor.g_norm2 <= self.eps:
-            return False
-        return True if anchor.whole else Answer.CONFIRM
+        near = anchor is not None and not anchor.whole and anchor.g_norm2 <= self.eps
+        return Answer.CONFIRM if near else False
 
 
-def stationary(eps: float) -> Stationary:
+def stationary(eps: float, confidence: float = 1.0, largest_gradient: float | None = None) -> Stationary:
     """A rule for `until` that stops where ‖∇f‖² ≤ ε, as an anchor of all n samples found it.
 
     A smaller anchor cannot tell: a few samples may carry the gradient, and it may have missed them. Where its ‖g‖² is
     at most ε, the next anchor takes all n samples, and is counted like any other. So a stop is certain for
     deterministic f_i, up to rounding. The model is then at the anchor's point (a method whose anchor is itself a step,
-    such as gradient descent and SPIDER, has already taken it).
+    such as gradient descent and SPIDER, has already taken it). A loss that differs when the same samples are evaluated
+    twice at the same point, as with dropout, is refused; this is looked at once, with one batch, which is counted.
+
+    Args:
+        eps: ε.
+        confidence: where it is below 1 and `largest_gradient` is given, a smaller anchor may end the run too: of all
+            such runs at least that share end where ‖∇f‖² ≤ ε, however many anchors they looked at.
+        largest_gradient: a bound of the norm of every sample's gradient, that you know to hold on the way (without the
+            part of `weight_decay`).
     """
-    return Stationary(eps)
+    return Stationary(eps, confidence, largest_gradient)

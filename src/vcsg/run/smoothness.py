@@ -2,8 +2,9 @@
 
 L is the largest curvature that a mini-batch sees, the median over a few of them, measured once, at the first anchor
 (`vcsg.run.power_iteration`). Their size is the smaller of the mini-batches of that epoch and the next: VCSG begins with
-b = n^{1/4} and goes on with fewer. Estimating again at later anchors fails on nets: a smaller step lets the sharpness
-rise, so the step falls further.
+b = n^{1/4} and goes on with fewer. Estimating again at every later anchor fails on nets: a smaller step lets the
+sharpness rise, so the step falls further. VCSG can measure once more, after a pass, and take what is far smaller: the
+starting point of a deep net may have a curvature that nothing has later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ DRAWS = 5
 """The most mini-batches whose curvature is measured; their median is L."""
 ITERATIONS = 8
 """Power iterations per mini-batch."""
+FAR_LARGER = 2.0
+"""How many times the second estimate of L the first has to be for the second to be taken."""
 CALLS = 2 * ITERATIONS
 """Gradients per sample of each mini-batch."""
 

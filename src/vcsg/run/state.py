@@ -38,6 +38,10 @@ class CourseState:
     phase_steps: int = 0
     """`ifo` and `steps` when the phase began."""
     L: float | None = None
+    L_measured: int | None = None
+    """`ifo` when L was measured, as long as it may be measured once more."""
+    start_L: float = 0.0
+    """The L of the starting point, where another is in use since: it tells what the loss was to fall from there."""
     first_variance: float = math.nan
     settled_variance: float = math.nan
     recent: list[float] = field(default_factory=list)
@@ -55,6 +59,8 @@ class CourseState:
     """The losses of the inner steps since they were last judged; only where no anchor judges."""
     loss_size: float = 0.0
     """Σ|loss| of the same steps."""
+    last_losses: list[float] = field(default_factory=list)
+    """The losses of the last steps since the last anchor or roll-back, at most `LAST_STEPS`: they judge the end."""
     judged: bool = False
     """Whether the losses since the last good point were found good."""
     watch: Watch = field(default_factory=Watch)
@@ -71,6 +77,8 @@ class CourseState:
     """The output weight of the last x̃_j, not yet offered to the reservoir: its anchor may still condemn it."""
     output_weight: float = 0.0
     """The total weight of all x̃_j offered so far."""
+    deterministic: bool = False
+    """Whether a batch was evaluated twice at one point, with equal losses."""
     record: Record | None = None
     """The record of the last epoch that was planned."""
     loop: LoopPlace = field(default_factory=LoopPlace)
@@ -92,7 +100,8 @@ class CourseState:
         made["plan"] = None if state["plan"] is None else Plan(**state["plan"])
         made["anchor"] = None if state["anchor"] is None else Anchor(**state["anchor"])
         made["record"] = None if state["record"] is None else Record.from_state_dict(state["record"])
-        made["curvatures"], made["recent"] = list(state["curvatures"]), list(state["recent"])
+        for name in ("curvatures", "recent", "last_losses"):
+            made[name] = list(state.get(name, ()))
         loaded = cls(**made)
         loaded.loop.parts = list(loaded.loop.parts)  # the state that was given stays what it is
         return loaded

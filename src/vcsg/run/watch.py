@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,12 @@ STEP_LOSS_GROWTH = 1000.0
 """The same where losses of steps are judged: few samples, perhaps of a heavy tail, tell no more."""
 COLLAPSE = 5.0
 """E‖∇f_i‖² may fall by this factor while the loss rises back, and no more: beyond it the net is dead."""
+CARRIERS = 8.0
+"""Samples that carry a rise of the loss are believed only where a smaller anchor had met so many of them on average."""
+LAST_STEPS = 32
+"""The most losses of last steps that tell whether the point where a run ends is a good one."""
+FEW_LAST_STEPS = 16
+"""The fewest."""
 
 
 class Diverged(RuntimeError):
@@ -45,14 +52,14 @@ class Watch:
     """Judges whether a run has diverged, by what its anchors measure for nothing.
 
     The references are fixed or fall (had they risen with the loss, a slow divergence would never be seen), except that
-    a larger anchor than any before knows better: few samples may have missed the large losses of a heavy tail.
+    a larger anchor than any before knows better: few samples may have missed the large losses of a heavy tail. It is
+    condemned only where its loss is that of so many samples that the smaller anchor would have met some of them.
 
     A dead net has the loss of a guess, which is about the first loss, so a bound above that never tells. But it had
     learnt before, or its E‖∇f_i‖² is small, where a loss that grows in a net that lives brings larger gradients. So the
     point is condemned, four standard errors allowed for,
 
-    - where the loss fell by more than half of |the first loss|, and is back at the first but for a twentieth of that
-      (not by a larger anchor than the first);
+    - where the loss fell by more than half of |the first loss|, and is back at the first but for a twentieth of that;
     - where the loss is back above the middle between the first and the lowest, and E‖∇f_i‖² is a fifth or less of
       what it was at the lowest;
     - where E‖∇f_i‖² is a fifth or less of the first, and the loss fell by less than ‖∇f‖²/(4L) of the first anchor.
@@ -96,11 +103,13 @@ class Watch:
         loss, margin = sign * anchor.loss, LOSS_ERRORS * anchor.loss_error
         if math.isnan(self.first_moment):
             self.first_moment = anchor.moment
-        elif sign and (fault := self._dead(loss, margin, anchor, L)):
+        elif sign and (fault := self._dead(loss, _margin(anchor, self.start_size), anchor, L)):
             return fault
         if self.first_moment and anchor.moment > GRADIENT_GROWTH * self.first_moment:
             return f"E‖∇f_i‖² grew from {self.first_moment:.4g} to {anchor.moment:.4g}"
         if anchor.B > self.largest_anchor:
+            if fault := self._growth(loss, LOSS_GROWTH, _margin(anchor, self.largest_anchor)):
+                return fault
             self.largest_anchor, self.first_loss = anchor.B, math.nan
         fault = self.loss_fault(loss, abs(loss), LOSS_GROWTH, margin)
         if not fault:
@@ -110,8 +119,7 @@ class Watch:
     def _dead(self, loss: float, margin: float, anchor: Anchor, L: float | None) -> str | None:
         """Whether the loss came back all the way, or half of it or never fell while the samples' gradients vanished."""
         fall = self.start_loss - self.best_loss
-        comparable = anchor.B <= self.start_size and fall > abs(self.start_loss) / 2
-        if comparable and loss - margin > self.start_loss - fall / 20:
+        if fall > abs(self.start_loss) / 2 and loss - margin > self.start_loss - fall / 20:
             return f"the loss is back at {loss:.4g}, where it began, after {self.best_loss:.4g}"
         collapsed = f"and yet E‖∇f_i‖² fell to {anchor.moment:.4g}: f is flat here, as where a net is dead"
         back = loss - margin > self.best_loss + fall / 2
@@ -150,8 +158,70 @@ class Watch:
         if math.isnan(self.first_loss):
             self.first_loss = self.lowest_loss = loss
             self.loss_scale = size
-        scale = max(self.loss_scale, abs(self.first_loss), self.first_loss - self.lowest_loss, least)
+        fault = self._growth(loss, growth, margin, least)
+        if not fault:
+            self.lowest_loss = min(self.lowest_loss, loss + margin)
+        return fault
+
+    def _growth(self, loss: float, growth: float, margin: float, least: float = 0.0) -> str | None:
+        scale = self._scale(least)
         if scale and loss > self.lowest_loss + growth * scale + margin:
             return f"the loss grew from {self.lowest_loss:.4g} to {loss:.4g}"
-        self.lowest_loss = min(self.lowest_loss, loss + margin)
         return None
+
+    def _scale(self, least: float = 0.0) -> float:
+        """The size of a change of the loss that says something; 0 where no loss is known."""
+        if math.isnan(self.first_loss):
+            return 0.0
+        return max(self.loss_scale, abs(self.first_loss), self.first_loss - self.lowest_loss, least)
+
+    def ending_fault(self, losses: Sequence[float], least: float = 0.0, certain: bool = False) -> str | None:
+        """Say what is wrong with the point where steps of these losses, the last `LAST_STEPS` or fewer, have led.
+
+        It is condemned where they are back where the loss began, after it had fallen by more than half, but for a tenth
+        of the fall; or where they grew beyond what an anchor may have. It is the geometric mean of what they are above
+        the lowest loss that is compared: by Markov's inequality that of k losses exceeds c times their mean with a
+        probability of c^−k at most, however heavy their tail. Where the run goes on (`certain`), more steps are asked
+        for than where it ends.
+        """
+        first, lowest = self._references()
+        fall, scale = first - lowest, self._scale(least)
+        if len(losses) < (LAST_STEPS if certain else FEW_LAST_STEPS) or not scale:
+            return None
+        last = losses if certain else losses[-FEW_LAST_STEPS:]
+        if fall > abs(first) / 2 and _typical_excess(last, lowest, fall) > 0.9 * fall:
+            return f"the loss is back at {statistics.median(last):.4g}, where it began, after {lowest:.4g}"
+        if _typical_excess(last, self.lowest_loss, scale) > LOSS_GROWTH * scale:
+            return f"the loss grew from {self.lowest_loss:.4g} to {statistics.median(last):.4g}"
+        return None
+
+    def gained_nothing(self, losses: Sequence[float]) -> str | None:
+        """Say that steps of these losses have led no lower than the first loss, or None."""
+        count, (first, _) = len(losses), self._references()
+        above = sum(loss > first for loss in losses)
+        if count < FEW_LAST_STEPS or above < count / 2 + 2 * math.sqrt(count):
+            return None
+        return f"the loss is {statistics.median(losses):.4g}, and it began at {first:.4g}"
+
+    def _references(self) -> tuple[float, float]:
+        """The first loss of the run and the lowest, of anchors and of steps."""
+        first = self.first_loss if math.isnan(self.start_loss) else self.start_loss
+        return first, min((loss for loss in (self.best_loss, self.lowest_loss) if loss == loss), default=math.nan)
+
+
+def _typical_excess(losses: Sequence[float], lowest: float, scale: float) -> float:
+    """The geometric mean of what losses are above the lowest, each counted as a hundredth of the scale at least."""
+    return math.exp(statistics.fmean(math.log(max(loss - lowest, scale / 100)) for loss in losses))
+
+
+def _margin(anchor: Anchor, smaller: int) -> float:
+    """What the loss of an anchor may lie above that of one of so many samples by chance.
+
+    Four standard errors; of a larger anchor so many that the samples which carry the excess, (excess/error)² of them at
+    most, would have been met `CARRIERS` times by the smaller one.
+    """
+    if anchor.B <= smaller:
+        return LOSS_ERRORS * anchor.loss_error
+    if not smaller or math.isnan(anchor.loss_s2):
+        return math.inf
+    return math.sqrt(max(LOSS_ERRORS**2, CARRIERS * anchor.B / smaller) * anchor.loss_s2 / anchor.B)

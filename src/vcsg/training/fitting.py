@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
-from vcsg.run.record import Record, Until
+from vcsg.run.certificate import Certificate
+from vcsg.run.record import Record, Stationary, Until
 from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
 from vcsg.training.choosing import ChosenOptions, choose_options
 from vcsg.training.evaluation import means, mode
@@ -146,6 +147,7 @@ def fit(
     )  # fmt: skip
     if not limits.measured:
         optimizer.check_ends(until)
+    optimizer.heed_certificates(until)
     if state is not None:
         optimizer.load_state_dict(state)
     session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
@@ -168,10 +170,18 @@ def fit(
         ifo=optimizer.ifo,
         passes=optimizer.passes,
         stopped=stopped,
+        certificate=until.certificate(records.all[-1])
+        if stopped == "until" and isinstance(until, Stationary)
+        else None,
         chosen=chosen.reason,
         engine=session.engine_notes,
         state=optimizer.state_dict(),
     )
+
+
+def _certificate(until: Until | None, records: list[Record]) -> Certificate | None:
+    """What the last record proves, where the rule that ended the run is `vcsg.stationary`."""
+    return until.certificate(records[-1]) if isinstance(until, Stationary) else None
 
 
 class RecordList:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
+from vcsg.run.certificate import Certificate
 from vcsg.run.record import Record
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Result:
     """`ifo` in units of n."""
     stopped: str
     """What ended the run: "passes", "seconds", "ifo", "until" or "interrupted"."""
+    certificate: Certificate | None
+    """What is promised of ‖∇f‖² at the last anchor, where `vcsg.stationary` ended the run; else None."""
     chosen: str
     """What the method `auto` chose, and why; "" for others."""
     engine: dict[str, Any]

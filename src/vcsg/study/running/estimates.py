@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from vcsg.files import write_text
+from vcsg.run.record import Record
 from vcsg.study import methods
 from vcsg.study.methods import Options
 from vcsg.study.running.runs import Show, initial_model, load_workload, threads
@@ -16,6 +17,7 @@ from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
 from vcsg.training.session import Session, SessionOptions
 from vcsg.training.sources import TensorSource
+from vcsg.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,29 @@ def estimate(
     The method runs as usual and is stopped at its first record, which is made when L is known.
     """
     loaded = load_workload(workload, data_dir, device)
-    model = initial_model(loaded, seed)
     own = {key: value for key, value in options.items() if key not in ("lr", "L")}
+    title = f"L as {method} estimates it, seed {seed}"
+    record, seconds = first_record(loaded, device, thread_count, method, own, seed, stop, show, title)
+    if record is None:
+        return None
+    source = f"estimated as {method} does, at the initial weights of seed {seed}, for mini-batches of {record.b}"
+    return Smoothness(record.L, source, record.ifo, seconds)
+
+
+def first_record(
+    loaded: Workload,
+    device: str,
+    thread_count: int,
+    method: str,
+    options: Options,
+    seed: int,
+    stop: StopRequest,
+    show: Show,
+    title: str,
+) -> tuple[Record | None, float]:
+    """The first record of a method, with the anchor at the start and L, and its seconds; None if interrupted."""
+    model = initial_model(loaded, seed)
+    own = dict(options)
     if "b" in own:
         own["b"] = min(own["b"], loaded.n)  # a baseline may have larger mini-batches than the family takes
     optimizer = methods.make(method, model, loaded.n, own, seed)
@@ -69,9 +92,5 @@ def estimate(
         SessionOptions(engine="eager"),
     )
     with threads(thread_count):
-        stopped = session.run(f"L as {method} estimates it, seed {seed}", show, stop)
-    record = optimizer.record
-    if stopped == "interrupted" or record is None:
-        return None
-    source = f"estimated as {method} does, at the initial weights of seed {seed}, for mini-batches of {record.b}"
-    return Smoothness(record.L, source, record.ifo, session.clock.seconds)
+        stopped = session.run(title, show, stop)
+    return (None if stopped == "interrupted" else optimizer.record), session.clock.seconds

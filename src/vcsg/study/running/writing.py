@@ -82,6 +82,7 @@ def epoch_row(record: Record) -> Row:
     row: Row = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "anchor"}
     anchor = record.anchor
     row |= {"anchor_size": None, "loss": None, "variance": None, "gradient_norm2": None, "gradient_bound": None}
+    row["certified"] = None
     if anchor is not None:
         row |= {
             "anchor_size": anchor.B,
@@ -89,6 +90,7 @@ def epoch_row(record: Record) -> Row:
             "variance": anchor.variance,
             "gradient_norm2": anchor.gradient_norm2,
             "gradient_bound": anchor.rough_bound,
+            "certified": anchor.g_norm2 if anchor.B == anchor.n else None,
         }
     return row
 
