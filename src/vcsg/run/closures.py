@@ -247,7 +247,7 @@ class ClosureExecutor:
         beside, at_anchor = self._at_anchor(closure, read) if closure and course.compares else (0.0, [])
         buffers = self.ranks.watched(point.buffers)
         with point.kept_buffers() as undo:
-            # A loss that is not known counts as 0, which tells nothing, so the gradient is looked at.
+            # Where the loss is not known, the gradient is looked at.
             loss, v = point.evaluate(closure, self._closure_seed()) if closure else (0.0, point.present_gradient())
             value, looked = float(loss), state.suspect or not closure
             self._receive()
@@ -281,7 +281,7 @@ class ClosureExecutor:
             point.drop_traces(f"mean{write}")
         if closure:
             point.show_direction(v)
-        course.take_steps([value], [beside])
+        course.take_steps([value], [beside], known=closure is not None)
         return loss
 
     def _fused(self) -> bool:

@@ -399,8 +399,8 @@ class Course:
         self.state.deterministic = True
         self.state.ifo += self.samples()
 
-    def take_steps(self, losses: Sequence[float], beside: Sequence[float]) -> None:
-        """Inner steps were taken; the loss of each at x and at the anchor.
+    def take_steps(self, losses: Sequence[float], beside: Sequence[float], known: bool = True) -> None:
+        """Inner steps were taken; the loss of each at x and at the anchor, which tells nothing where it is not known.
 
         Of several taken at once, one may turn out not to have been allowed: the run then goes back.
         """
@@ -414,8 +414,11 @@ class Course:
                 state.depth = write or state.depth
             self._count_moves(good)
             state.position += good
-            state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
-            if fault := self._judge_losses(losses[:good]):
+            if known:
+                state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
+            else:
+                state.judged = True  # by its gradients, which were finite
+            if known and (fault := self._judge_losses(losses[:good])):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
             elif state.position == phase.count:
                 self._end_epoch()
