@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import vcsg
+from vcsg import integrations
 from vcsg.method import registry
 from vcsg.study.baselines import BASELINES
 from vcsg.workloads import datasets, models, problems, workload
@@ -85,6 +86,8 @@ def load(path: Path) -> Page:
 def missing(code: str) -> list[str]:
     """The optional packages that a block imports and that are not installed."""
     imported = set(re.findall(r"[\w]+", "\n".join(re.findall(r"^(?:from|import) (\S+)", code, re.MULTILINE))))
+    glue = "".join(re.findall(r"^from vcsg.integrations import (.*)$", code, re.MULTILINE))
+    imported |= {extra for name, extra in integrations._EXTRAS.items() if name in glue}
     return [package for package in OPTIONAL if package in imported and find_spec(package) is None]
 
 
