@@ -1,11 +1,13 @@
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+JOBS ?= 1
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install lint test bench demo clean
+.PHONY: help install lint test matrix docs dist bench demo clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,17 +18,28 @@ install: $(INSTALLED)  ## create .venv with the library and its development tool
 $(INSTALLED): pyproject.toml
 	@echo "installing into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install torch==2.13.0
+	@$(PIP) install '$(TORCH)'
 	@$(PIP) install -e '.[dev]'
 	@touch $@
 
 lint: install  ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy src/vcsg $(wildcard benchmarks/*.py examples/*.py)
+	@$(BIN)/mypy src/vcsg $(wildcard benchmarks/*.py examples/*.py docs/site/*.py)
 
-test: lint  ## lint, then the tests
-	@$(BIN)/python -m pytest
+test: lint  ## lint, then the tests; JOBS=2 runs two files of them at a time
+	@$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
+
+matrix:  ## the quick tests on every Python from 3.11 to 3.14 that is found; TORCH=torch takes the newest
+	@TORCH='$(TORCH)' .ci/matrix
+
+docs: install  ## the documentation site, in build/site: open build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
+
+dist: install  ## the wheel and the sources for a package index, in dist, and checked
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation > /dev/null
+	@$(BIN)/python -m twine check --strict dist/*
 
 bench: install  ## the benchmarks: ratios measured in one run
 	@$(BIN)/python benchmarks/run.py

@@ -236,6 +236,20 @@ def test_a_diverged_run_goes_back(name: str, caplog: pytest.LogCaptureFixture) -
     assert problem.norm2(p.detach().numpy()) < 0.2 * problem.norm2(np.full(4, 2.0))
 
 
+def test_l_is_measured_again_where_that_is_asked_for() -> None:
+    """At the first anchor that is a pass or more after the first estimate: 16 more gradients of a batch's samples."""
+    problem, counted = quadratic(N), []
+    for again in (False, True):
+        p = parameter()
+        optimizer = made("vcsg", p, L=None, measure_again=again)
+        for _ in range(8):
+            for batch in optimizer.loop(loader(problem)):
+                optimizer.step(closure(p, batch))
+                if optimizer.phase.kind == "smoothness" and optimizer.epoch > 1:
+                    counted.append(again)
+    assert set(counted) == {True}
+
+
 # --- what is seen of a batch
 
 

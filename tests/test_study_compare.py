@@ -386,17 +386,30 @@ def perform_until(made: Study, wish: Stop) -> dict[str, Any]:
     raise AssertionError("the study was over before it was interrupted")
 
 
+INTERRUPTED: dict[str, Any] = {"names": "tuned:sgd,vcsg", "protocols": ["paper"], "seeds": [0, 1], "trials": 3}
+INTERRUPTED["settings"] = parse(["vcsg.b_min=4", "sgd.b=8"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """A workload, and what a study of it leaves that was never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    name = network(folder)
+    made = study(folder / "study", name, **INTERRUPTED)
+    done(made)
+    return name, content(made.folder)
+
+
 @pytest.mark.parametrize("after", [0, 5, 40, 150])
-def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path, after: int) -> None:
-    name = network(tmp_path)
-    rules: dict[str, Any] = {"names": "tuned:sgd,vcsg", "protocols": ["paper"], "seeds": [0, 1], "trials": 3}
-    rules["settings"] = parse(["vcsg.b_min=4", "sgd.b=8"])
-    whole, made = study(tmp_path / "whole", name, **rules), study(tmp_path / "part", name, **rules)
-    done(whole)
+def test_a_study_goes_on_where_it_was_interrupted(
+    tmp_path: Path, whole: tuple[str, dict[str, Any]], after: int
+) -> None:
+    workload, expected = whole
+    made = study(tmp_path, workload, **INTERRUPTED)
     plan.begin(made)
     finished = perform_until(made, Stop(after))
     done(made)
-    assert content(made.folder) == content(whole.folder)
+    assert content(made.folder) == expected
     for name, stamp in finished.items():
         assert _stamp(made.folder / name) == stamp, "what was there was made again"
     done(made)
@@ -436,7 +449,7 @@ def test_a_run_that_was_killed_is_readable_and_made_again(tmp_path: Path) -> Non
     ],
 )
 def test_another_study_in_the_folder_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    done(study(tmp_path))
+    plan.begin(study(tmp_path))
     with pytest.raises(ValueError, match=f"holds another study .*{message}"):
         conduct(study(tmp_path, **change), quiet())
 

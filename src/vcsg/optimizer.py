@@ -414,8 +414,6 @@ class FiniteSumOptimizer(Optimizer):
                 yield batch
         finally:
             self._batch = None
-            with torch.no_grad():
-                self._executor.settle()
 
     # --- one step ---------------------------------------------------------------------------------
 

@@ -80,6 +80,10 @@ class WholeBatches:
         return getattr(self.schedule, "regimes", ("",))
 
     @property
+    def measure_again(self) -> bool:
+        return getattr(self.schedule, "measure_again", False)
+
+    @property
     def _least(self) -> int:
         return LEAST_BATCHES if isinstance(self.schedule, GrowingAnchor) else 1
 
