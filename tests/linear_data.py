@@ -22,6 +22,10 @@ TORCH_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logistic": lambda z, y: softplus(-y * z[:, 0]),
     "squared-hinge": lambda z, y: torch.relu(1 - y * z[:, 0]) ** 2 / 2,
     "multinomial": lambda z, y: cross_entropy(z, y.long(), reduction="none"),
+    "tweedie": lambda z, y: (
+        torch.expm1((2 - SCALE) * z[:, 0]) / (2 - SCALE) + y * torch.expm1((1 - SCALE) * z[:, 0]) / (SCALE - 1)
+    ),
+    "quantile": lambda z, y: torch.where(z[:, 0] < y, SCALE * (y - z[:, 0]), (1 - SCALE) * (z[:, 0] - y)),
 }
 
 
@@ -44,6 +48,8 @@ def make_problem(
         y = rng.integers(3, size=n).astype(float)
     elif LOSSES[loss].classifies:
         y = np.where(y > 0, 1.0, -1.0)
+    elif loss == "tweedie":
+        y = np.abs(y)
     weight = rng.random(n) * 2 if weighted else np.ones(n)
     values = sparse.csr_matrix(rows) if form == "sparse" else rows
     return Problem(values, y.astype(float), weight, LOSSES[loss], SCALE, outputs, bias, penalty or Penalty())

@@ -10,8 +10,9 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "method", "theory", "run", "gpu", "optimizer_options", "optimizer", "presets",
-        "training", "linear", "workloads", "integrations", "study", "extend", "commands", "cli", "__main__",
+        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options", "optimizer",
+        "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
+        "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "theory": [
@@ -31,13 +32,17 @@ ORDER: dict[str, list[str]] = {
         "arguments", "fitting",
     ],
     "linear": [
-        "kernels", "problem", "solution", "curvature", "inner_steps", "solvers", "inputs", "estimators", "precompile",
+        "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
+        "early_stopping", "inputs", "blocks", "row_sample", "out_of_core", "model", "classifier",
+        "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
-        "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "newton_steps",
-        "dual_steps", "column_steps",
+        "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",
+        "newton_steps", "dual_steps", "column_steps",
     ],
-    "linear.solvers": ["newton", "lbfgs", "growing", "dual", "working_set", "choice", "automatic", "family"],
+    "linear.solvers": [
+        "newton", "lbfgs", "growing", "dual", "working_set", "interior_point", "choice", "automatic", "family",
+    ],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",
         "mnist_mini", "cifar10", "tiny_imagenet", "libsvm", "datasets", "models", "problems", "workload",
@@ -49,7 +54,17 @@ ORDER: dict[str, list[str]] = {
     "integrations": ["tracking", "with_lightning", "with_accelerate", "with_transformers", "with_skorch"],
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
-        "report_command", "list_command", "data_command", "plan_command",
+        "report_command", "list_command", "data_command", "plan_command", "complexity_command",
+        "ablate_command",
+    ],
+    "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation"],
+    "experiments.complexity": [
+        "claimed_powers", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth",
+        "growth_table", "growth_figures", "growth_plots", "growth_page", "experiment",
+    ],
+    "experiments.ablation": [
+        "variants", "convex", "network_methods", "network", "ablated_costs", "ablation_table", "ablation_figure",
+        "ablation_page", "study_of_parts",
     ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
@@ -67,10 +82,11 @@ EXTRAS = {
     "theory": {"matplotlib", "rich"},
     "gpu": {"triton"},
     "training": {"matplotlib", "rich"},
-    "linear": {"llvmlite", "numba", "scipy", "sklearn", "threadpoolctl"},
+    "linear": {"dask", "llvmlite", "matplotlib", "numba", "pyarrow", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
     "integrations": {"accelerate", "lightning", "skorch", "transformers"},
+    "experiments": {"matplotlib", "plotly", "rich", "scipy"},
     "commands": {"typer"},
     "cli": {"typer"},
 }

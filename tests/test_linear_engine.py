@@ -18,6 +18,7 @@ from vcsg.linear import LOSSES, Penalty, Problem, precompile, run
 from vcsg.linear.curvature import hessian_factors, smoothness
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
+from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import variance
 from vcsg.linear.solvers import family, lbfgs
 from vcsg.linear.solvers.automatic import solve
@@ -99,7 +100,13 @@ def test_every_loss_has_its_torch_form() -> None:
     assert set(TORCH_LOSSES) == set(LOSSES)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if not loss.bounded])
+def test_a_loss_without_a_bound_has_no_step_size(name: str) -> None:
+    with pytest.raises(ValueError, match="no bound on its curvature"):
+        make_problem(name, n=20, d=3, bias=1.0).L()
+
+
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.bounded])
 def test_L_bounds_the_curvature_of_every_row(name: str) -> None:
     """Secants of ∇f_i along the row itself, where the curvature is."""
     problem = make_problem(name, n=20, d=3, bias=1.0, penalty=Penalty(l2=0.3, rational=0.1))
@@ -344,14 +351,14 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
     rng = np.random.default_rng(0)
     D, memory = 5, 3
     size = outputs * D
+    factors, diagonal = np.empty((0, 0, 0)), rng.random((outputs, D)) + 0.5
     if factored:
-        inverse = np.stack([np.linalg.cholesky(a.T @ a + np.eye(D)) for a in rng.normal(size=(outputs, D, D))])
+        factors = np.stack([np.linalg.cholesky(a.T @ a + np.eye(D)) for a in rng.normal(size=(outputs, D, D))])
         start = np.zeros((size, size))
-        for k, factor in enumerate(inverse):
+        for k, factor in enumerate(factors):
             start[k * D : (k + 1) * D, k * D : (k + 1) * D] = np.linalg.inv(factor @ factor.T)
     else:
-        inverse = rng.random((outputs, D)) + 0.5
-        start = np.diag(inverse.ravel())
+        start = np.diag(diagonal.ravel() / 2)
     steps, changes, products = np.empty((memory, size)), np.empty((memory, size)), np.empty(memory)
     kept, pairs = 0, []
     last, before = rng.normal(size=(2, outputs, D))
@@ -359,7 +366,9 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
         s = np.zeros((outputs, D)) if turn == 0 else rng.normal(size=(outputs, D))
         y = -s if turn == 5 else 2 * s + 0.1 * rng.normal(size=s.shape) * (turn > 0)
         x, gradient, direction, trial = last + s, before + y, np.empty((outputs, D)), np.empty((outputs, D))
-        slope, kept = lbfgs._next(last, before, x, gradient, steps, changes, products, kept, inverse, direction, trial)
+        slope, kept = next_direction(
+            last, before, x, gradient, steps, changes, products, kept, factors, diagonal, 0.5, direction, trial
+        )
         if turn not in (0, 5):
             pairs.append((s.ravel(), y.ravel()))
         assert kept == len(pairs)

@@ -29,8 +29,9 @@ from sklearn.utils.estimator_checks import (
 )
 
 import vcsg
-from vcsg.linear import LinearClassifier, LinearRegressor, Penalty, estimators
+from vcsg.linear import LinearClassifier, LinearRegressor, Penalty, classifier
 from vcsg.linear.inputs import PENALTIES
+from vcsg.linear.model import _default_schedule
 from vcsg.method import Constant, GrowingAnchor, Weights
 
 
@@ -158,7 +159,7 @@ def test_squared_hinge() -> None:
 def test_classes_are_sorted_and_numbered(dtype: str, names: list[int]) -> None:
     """Whichever comes first, and where the third comes late."""
     y = np.array(names[:2] * 20 + names).astype(dtype)
-    classes, numbers = estimators._encoded(y)
+    classes, numbers = classifier._encoded(y)
     expected, inverse = np.unique(y, return_inverse=True)
     np.testing.assert_array_equal(classes, expected, strict=True)
     np.testing.assert_array_equal(numbers, inverse.astype(float), strict=True)
@@ -459,11 +460,11 @@ def test_repeated_entries_are_summed_and_the_matrix_stays_as_it_is() -> None:
 def test_only_growing_svrg_itself_goes_to_the_default_solver() -> None:
     """A method that has its schedule and differs elsewhere runs as what it says."""
     plain = vcsg.make("growing-svrg", B=256, growth=3.0, b=4)
-    assert estimators._default_schedule(plain) == GrowingAnchor(256, 3.0, 4)
-    assert estimators._default_schedule(vcsg.make("svrg")) is None
+    assert _default_schedule(plain) == GrowingAnchor(256, 3.0, 4)
+    assert _default_schedule(vcsg.make("svrg")) is None
     weights = {"": Constant(Weights(0.5, -0.5, 0.5))}
     for change in ({"gamma": 0.5}, {"name": "mine"}, {"length": "geometric"}, {"weights": weights}):
-        assert estimators._default_schedule(replace(plain, **change)) is None
+        assert _default_schedule(replace(plain, **change)) is None
     X, y = data(n=2000)
     mine = LinearClassifier(alpha=0.1, tol=1e-3, method=replace(plain, name="mine", weights=weights)).fit(X, y)
     assert mine.solver_ == "mine"

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from vcsg.commands import (
+    ablate_command,
     compare_command,
+    complexity_command,
     data_command,
     list_command,
     plan_command,
@@ -37,6 +39,8 @@ app.command("run")(run_command.run)
 app.command("compare")(compare_command.compare)
 app.command("reproduce")(reproduce_command.reproduce)
 app.command("report")(report_command.report)
+app.command("complexity")(complexity_command.complexity)
+app.command("ablate")(ablate_command.ablate)
 app.command("plan")(plan_command.plan)
 app.command("list")(list_command.list_all)
 app.add_typer(data_app, name="data")

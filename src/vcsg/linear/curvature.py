@@ -11,8 +11,8 @@ from scipy import linalg, sparse
 from vcsg.linear.kernels import hessian as kernel
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import pointer
-from vcsg.linear.kernels.rows import add_rows, located, margins
-from vcsg.linear.problem import Array, Problem
+from vcsg.linear.kernels.rows import add_rows, counted, located, margins
+from vcsg.linear.problem import Array, Problem, readable
 
 SAMPLE = 256
 """The number of rows whose mean curvature is measured."""
@@ -30,20 +30,26 @@ def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
 @njit
 def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float) -> tuple[float, float]:
     """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from a sum of them; max w_i‖a_i‖²."""
-    counting, z, v = np.arange(size).astype(np.uint32), np.empty(size), np.empty(d + 1)
+    counting, z, v, largest = counted(size), np.empty(size), np.empty(d + 1), 0.0
     for i in range(size):
         z[i] = weight[i] / size * (0.5 + i / size)  # unlike any that would cancel
     found = 0.0
     for _ in range(ITERATIONS + 1):
-        v[:] = 0.0
+        for j in range(d + 1):
+            v[j] = 0.0
         add_rows(located(rows), d, pointer(counting), 0, size, pointer(z), 1, bias, pointer(v))
-        found = math.sqrt((v * v).sum())
+        square = 0.0
+        for j in range(d + 1):
+            square += v[j] * v[j]
+        found = math.sqrt(square)
         if found == 0.0:
             break
         margins(located(rows), d, pointer(counting), 0, size, pointer(v), 1, bias, pointer(z), True)
         for i in range(size):
             z[i] *= weight[i] / size / found
-    return found, (weight * norms).max()
+    for i in range(norms.size):
+        largest = max(largest, weight[i] * norms[i])
+    return found, largest
 
 
 def row_curvatures(problem: Problem, x: Array) -> Array:
@@ -64,7 +70,7 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
 
     Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
     """
-    dense = problem.rows.toarray() if problem.sparse else problem.rows
+    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     for k, hessian in enumerate(factors):
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
@@ -89,8 +95,9 @@ def _complete(gram: Any, curvature: float, floor: float, relative: float, hessia
     penalty are curved has some curvature. Returns the trace, which bounds all entries.
     """
     d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
-    hessian[d] = 0.0
-    hessian[:width, :width] = gram
+    for j in range(d + 1):
+        for k in range(d + 1):
+            hessian[j, k] = gram[j, k] if j < width and k < width else 0.0
     if width == d:
         hessian[d, d] = 1.0
     for j in range(d + 1):
@@ -128,8 +135,9 @@ def column_scales(problem: Problem) -> Array:
         )
     else:
         square = np.square(problem.rows, dtype=np.float64)
-    sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * problem.loss.curvature
+    bound = problem.loss.curvature if problem.loss.bounded else 1.0
+    sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * bound
     sums += problem.penalty.curvature
-    scales = np.append(sums, problem.loss.curvature * problem.bias**2 or 1.0)
+    scales = np.append(sums, bound * problem.bias**2 or 1.0)
     scales[scales <= 1e-10 * scales.max()] = scales.max()
     return np.asarray(np.broadcast_to(scales**-0.5, problem.shape), np.float64)

@@ -19,15 +19,16 @@ from vcsg.linear.problem import Array, Penalty, Problem
 PENALTIES = ("l2", "l1", "elasticnet", "rational", None)
 
 
-def penalty(name: str | None, alpha: float, l1_ratio: float) -> Penalty:
+def penalty(name: str | None, alpha: float, l1_ratio: float, positive: bool = False) -> Penalty:
     """alpha times ‖w‖²/2, ‖w‖₁, a mean of the two weighted by l1_ratio, Σw²/(1 + w²), or nothing."""
     if name not in PENALTIES:
         raise ValueError(f"penalty = {name!r}: choose one of {', '.join(map(repr, PENALTIES))}")
     number("alpha", alpha, 0, math.inf)
     number("l1_ratio", l1_ratio, 0, 1, closed=True)
     if name == "elasticnet":
-        return Penalty(l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio))
-    return Penalty(**{name: float(alpha)}) if name else Penalty()
+        return Penalty(l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), positive=positive)
+    terms = {name: float(alpha)} if name else {}
+    return Penalty(**terms, positive=positive)
 
 
 def number(name: str, value: Any, low: float, high: float, closed: bool = False, above: bool = False) -> None:
@@ -60,6 +61,29 @@ def row_weights(sample_weight: Any, X: Any) -> tuple[Array, float]:
         return np.ones(X.shape[0]), float(X.shape[0])
     weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
     return scaled(weight), float(weight.sum())
+
+
+def row_offsets(offset: Any, exposure: Any, n: int) -> Array | None:
+    """What is added to the margin of every row: the offset plus log(exposure); None for neither."""
+    total = None
+    for name, values in (("offset", offset), ("exposure", exposure)):
+        if values is None:
+            continue
+        array = np.asarray(values, np.float64)
+        if array.shape != (n,):
+            raise ValueError(f"{name} has the shape {array.shape}: give a number for each of the {n} rows")
+        if not np.isfinite(array).all() or (name == "exposure" and not (array > 0).all()):
+            raise ValueError(f"{name} has entries that are not finite{' or not above 0' if name == 'exposure' else ''}")
+        array = np.log(array) if name == "exposure" else array
+        total = array if total is None else total + array
+    return total
+
+
+def counts(y: Array, power: float) -> None:
+    """Raise unless the Tweedie loss of this power takes y: 0 and above, for the gamma distribution above 0."""
+    least, words = float(y.min()), "above 0" if power == 2 else "0 or above, and not all 0"
+    if not least >= 0 or (power == 2 and least == 0) or not y.any():
+        raise ValueError(f"y goes from {least:g} to {y.max():g}: this loss takes numbers {words}")
 
 
 def scaled(weight: Array) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,13 @@ PER_THREAD = 4096
 
 @dataclass(frozen=True)
 class Penalty:
-    """l1·Σ|w| + l2·Σw²/2 + rational·Σw²/(1 + w²), over all weights but the intercepts."""
+    """l1·Σ|w| + l2·Σw²/2 + rational·Σw²/(1 + w²), over all weights but the intercepts; and whether these may be < 0."""
 
     l1: float = 0.0
     l2: float = 0.0
     rational: float = 0.0
+    positive: bool = False
+    """Whether all weights but the intercepts are bounded to be 0 or above."""
 
     def add_to(self, gradient: Array, x: Array) -> float:
         """Return the value at x, and add the gradient of the smooth part to `gradient`."""
@@ -95,6 +97,9 @@ class Problem:
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
 
+    in_memory: ClassVar[bool] = True
+    """Whether the rows are at hand; else there are evaluations alone."""
+
     @cached_property
     def n(self) -> int:
         return int(self.rows.shape[0])
@@ -109,8 +114,9 @@ class Problem:
 
     @cached_property
     def smooth(self) -> bool:
-        """Whether f is convex and has a Hessian almost everywhere: no L1 penalty, no bounded loss or penalty."""
-        return self.loss.convex and not self.penalty.l1 and not self.penalty.rational
+        """Whether f is convex and has a Hessian almost everywhere: no L1 penalty, bound, bounded loss or penalty."""
+        rough = self.penalty.l1 or self.penalty.rational or self.penalty.positive
+        return self.loss.convex and not self.loss.kinked and not rough
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -121,13 +127,14 @@ class Problem:
     def parts(self) -> tuple[Any, ...]:
         """The rows as the compiled loops take them."""
         if not self.sparse:
-            return (self.rows,)
-        return self.rows.data, self.rows.indices, self.rows.indptr.astype(np.int64, copy=False)
+            return (readable(self.rows),)
+        starts = self.rows.indptr.astype(np.int64, copy=False)
+        return readable(self.rows.data), readable(self.rows.indices), readable(starts)
 
     @cached_property
     def model(self) -> tuple[Any, ...]:
         """The first arguments of every compiled loop."""
-        return self.parts, self.y, self.weight, self.loss.code, self.scale, self.bias
+        return self.parts, readable(self.y), readable(self.weight), self.loss.code, self.scale, self.bias
 
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
@@ -136,18 +143,28 @@ class Problem:
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         if workers <= 1:
             value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
-            return PassResult(value, norm, smooth, gradient, kept)
-        gradients = np.zeros((workers, *self.shape))
+            return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
+        gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
-            low, high = (lo + (hi - lo) * end // workers for end in (i, i + 1))
-            return float(loops.anchor(*self.model, x, low, high, kept, gradients[i]))
+            low, high = ends[i], ends[i + 1]
+            room = np.empty(self.shape)
+            value, _ = loops.evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
+            gradients[i] *= (high - low) / (hi - lo)
+            return float(value) * (high - low) / (hi - lo)
 
         with ThreadPoolExecutor(workers) as pool:
             loss = sum(pool.map(part, range(workers)))
         gradients.sum(0, out=gradient)
-        value, norm = loops.conclude(loss, hi - lo, x, gradient, smooth, *terms)
-        return PassResult(value, norm, smooth, gradient, kept)
+        value, norm = loops.join_parts(loss, x, gradient, smooth, *terms)
+        return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
+
+    def _bounded(self, found: PassResult, x: Array) -> PassResult:
+        """The result with ‖∇f‖ for weights that are bounded, where they are."""
+        if not self.penalty.positive:
+            return found
+        slope = violation(found.smooth[:, :-1], x[:, :-1], self.penalty.l1, positive=True)
+        return found._replace(norm=float(np.sqrt((slope**2).sum() + (found.smooth[:, -1] ** 2).sum())))
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """Return f and the gradient of its smooth part."""
@@ -162,6 +179,11 @@ class Problem:
 
     def L(self) -> float:
         """A smoothness constant that holds for every f_i: κ·max_i w_i(‖a_i‖² + bias²) plus the penalty's."""
+        if not self.loss.bounded:
+            raise ValueError(
+                "this loss has no bound on its curvature, so there is no step size that suits every row: choose "
+                "solver='auto' and leave method as it is"
+            )
         return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
 
     def merged(self) -> Problem:
@@ -185,6 +207,31 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+
+def violation(slope: Array, w: Array, l1: float, positive: bool = False) -> Array:
+    """The subgradient of least norm of a smooth function with this slope plus l1·|w|; with `positive`, for w ≥ 0."""
+    if positive:
+        return np.where(w == 0, np.minimum(slope + l1, 0.0), slope + l1)
+    still = np.sign(slope) * np.maximum(np.abs(slope) - l1, 0.0)
+    return np.where(w == 0, still, slope + l1 * np.sign(w))
+
+
+def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array itself, or where it may not be written to a view that says it may: loops that only read are compiled
+    once for both.
+    """
+    if array.flags.writeable:
+        return array
+    return np.asarray(_ReadableView(array))
+
+
+class _ReadableView:
+    """The memory of an array, described as writeable."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array  # alive as long as the view is
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def variance(anchor: PassResult, norms: Array, n: int) -> float:

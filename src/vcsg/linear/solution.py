@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from vcsg.linear.problem import Array
+from vcsg.linear.problem import Array, PassResult
 
 
 class HistoryEntry(NamedTuple):
@@ -72,3 +73,9 @@ class Solution:
     """Why it ended."""
     solver: str = ""
     """The solvers that ran, in order."""
+    measured: bool = True
+    """Whether the last entry of the history has ‖∇f‖ at x over all rows."""
+    last: PassResult | None = None
+    """The pass over all rows at x, where the solver has it."""
+    gap: float = math.nan
+    """The duality gap, a bound on what f is above its minimum; NaN where it is not known."""

@@ -233,7 +233,7 @@ class VarianceControlled:
         low = max(32, math.ceil(n / 10)) if self.B_min is None else self.B_min
         if not variance > 0:  # none, or not known
             return clamped(0.0, low, n), "first"
-        sigma = self._reference(facts) if self.sigma is None else self.sigma
+        sigma = self.reference(facts) if self.sigma is None else self.sigma
         eps = self.target(facts)
         target = self.K * variance / eps if eps else math.inf
         decaying = 0.14 * math.sqrt(n) * sigma * self.rho ** (2 * facts.epoch)
@@ -242,9 +242,9 @@ class VarianceControlled:
 
     def target(self, facts: Facts) -> float:
         """ε."""
-        return self.K * self._reference(facts) * 100 / facts.n if self.eps is None else self.eps
+        return self.K * self.reference(facts) * 100 / facts.n if self.eps is None else self.eps
 
-    def _reference(self, facts: Facts) -> float:
+    def reference(self, facts: Facts) -> float:
         """The S* that ε and σ are relative to, where they are not given."""
         return facts.settled_variance if self.settle and facts.settled_variance > 0 else facts.first_variance
 

@@ -5,8 +5,7 @@ It follows from the curvature of the scalar loss and the longest row alone; draw
 
 A problem is data: a loss and its gradient, both means over the rows they are given, and the rows to apply
 them to. Each is made in two ways: `least_squares_on` takes rows and targets, `least_squares` draws them.
-
-All draws come from one `numpy.random.default_rng(seed)`, in this order: rows, the planted w, the targets.
+What is drawn is that of `vcsg.planted`.
 """
 
 import math
@@ -14,16 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from vcsg.names import check_new
+from vcsg.planted import PlantedData, planted_classes, planted_outliers, planted_regression
 
 RowMean = Callable[[Tensor, Tensor, Tensor], Tensor]
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +73,7 @@ def least_squares(n: int, d: int, seed: int) -> AnalyticProblem:
 
     Targets are y = Aw + ½·N(0, 1); the start is −w, on the far side of the solution.
     """
-    rng, rows, w = _draw(n, d, seed)
-    targets = rows @ w + 0.5 * rng.standard_normal(n)
-    return _planted(least_squares_on(torch.from_numpy(rows), torch.from_numpy(targets)), -w, L=1.0)
+    return _planted(least_squares_on, planted_regression(n, d, seed), L=1.0)
 
 
 def nonconvex_logistic_on(rows: Tensor, targets: Tensor, alpha: float = 0.05) -> AnalyticProblem:
@@ -100,10 +95,8 @@ def nonconvex_logistic(n: int, d: int, seed: int, alpha: float = 0.05) -> Analyt
 
     Labels in {−1, 1} have P(y = 1) = σ(3 a·w), then each is flipped with probability 0.1; the start is −2w.
     """
-    rng, rows, w = _draw(n, d, seed)
-    targets = torch.from_numpy(_labels(3 * rows @ w, rng))
-    problem = nonconvex_logistic_on(torch.from_numpy(rows), targets, alpha)
-    return _planted(problem, -2 * w, L=0.25 + 2 * alpha)
+    made = partial(nonconvex_logistic_on, alpha=alpha)
+    return _planted(made, planted_classes(n, d, seed), L=0.25 + 2 * alpha)
 
 
 def robust_regression_on(rows: Tensor, targets: Tensor) -> AnalyticProblem:
@@ -123,10 +116,7 @@ def robust_regression(n: int, d: int, seed: int) -> AnalyticProblem:
 
     Targets are y = Aw + ½·N(0, 1), and one in ten, drawn at random, is off by a further 10·N(0, 1); the start is −w.
     """
-    rng, rows, w = _draw(n, d, seed)
-    targets = rows @ w + 0.5 * rng.standard_normal(n)
-    targets += np.where(rng.random(n) < 0.1, 10 * rng.standard_normal(n), 0.0)
-    return _planted(robust_regression_on(torch.from_numpy(rows), torch.from_numpy(targets)), -w, L=1.0)
+    return _planted(robust_regression_on, planted_outliers(n, d, seed), L=1.0)
 
 
 @dataclass(frozen=True)
@@ -194,30 +184,10 @@ def _on(
     return AnalyticProblem(name, rows, targets, rows.new_zeros(rows.shape[1]), L, loss, gradient)
 
 
-def _planted(problem: AnalyticProblem, start: Array, L: float) -> AnalyticProblem:
-    """The problem with the start and the L that are known where its rows were drawn."""
-    return replace(problem, start=torch.from_numpy(start), L=L)
-
-
-def _draw(n: int, d: int, seed: int) -> tuple[np.random.Generator, Array, Array]:
-    """Rows of unit norm and the planted w = 2·N(0, 1), with the generator for what is drawn next.
-
-    Before normalisation column k = 1 … d is N(0, 1)·k^(−1/2), plus 0.3 in the first.
-    """
-    for name, value, meaning in (("n", n, "rows"), ("d", d, "columns")):
-        if value < 1:
-            raise ValueError(f"{name} = {value} must be ≥ 1; give the number of {meaning} to draw")
-    rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((n, d)) / np.sqrt(np.arange(1, d + 1))
-    rows[:, 0] += 0.3
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rng, rows, 2 * rng.standard_normal(d)
-
-
-def _labels(logits: Array, rng: np.random.Generator) -> Array:
-    labels = np.where(rng.random(len(logits)) < 1 / (1 + np.exp(-logits)), 1.0, -1.0)
-    flipped = rng.random(len(logits)) < 0.1
-    return np.where(flipped, -labels, labels)
+def _planted(on: Callable[[Tensor, Tensor], AnalyticProblem], data: PlantedData, L: float) -> AnalyticProblem:
+    """The problem on drawn rows, with the start and the L that are known for them."""
+    problem = on(torch.from_numpy(data.rows), torch.from_numpy(data.targets))
+    return replace(problem, start=torch.from_numpy(data.start), L=L)
 
 
 def _squared_loss(x: Tensor, rows: Tensor, targets: Tensor) -> Tensor:

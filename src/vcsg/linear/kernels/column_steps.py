@@ -47,6 +47,15 @@ def column_dot(columns: Any, j: int, v: Any) -> float:
     return s
 
 
+@inlined
+def summed(v: Any) -> float:
+    """The sum of the numbers of v."""
+    s = 0.0
+    for i in range(v.size):
+        s += v[i]
+    return s
+
+
 @njit
 def products(columns: Any, v: Any, out: Any) -> None:
     """out[j] ← the product of column j and v."""
@@ -72,7 +81,8 @@ def weighted_squares(columns: Any, h: Any, out: Any) -> None:
 @njit
 def add_columns(columns: Any, factors: Any, offset: float, out: Any) -> None:
     """out ← offset + Σ factors[j]·(column j)."""
-    out[:] = offset
+    for i in range(out.size):
+        out[i] = offset
     for j in range(factors.size):
         f = factors[j]
         if f == 0.0:
@@ -88,8 +98,9 @@ def add_columns(columns: Any, factors: Any, offset: float, out: Any) -> None:
 
 @njit
 def model_minimum(
-    columns: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float, share: float, epochs: int
-) -> int:
+    columns: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float, positive: bool,
+    share: float, epochs: int,
+) -> int:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent; the epochs it took.
 
     Args:
@@ -101,11 +112,12 @@ def model_minimum(
         w: the point, which moves.
         l1: the weight of ‖w‖₁.
         l2: the weight of ‖w‖²/2.
+        positive: whether coefficients stay at 0 or above.
         share: descent ends when the steps of an epoch are this share of those of the first.
         epochs: the largest number of epochs.
     """
     k, first = squares.size, 0.0
-    whole = h.sum() * bias * bias
+    whole = summed(h) * bias * bias
     for epoch in range(epochs):
         moved = 0.0
         for j in range(k):
@@ -113,7 +125,8 @@ def model_minimum(
             if a + l2 <= 0.0:
                 continue
             before = w[j]
-            w[j] = shrunk(a * before - column_dot(columns, j, v), l1) / (a + l2)
+            target = a * before - column_dot(columns, j, v)
+            w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
             step = w[j] - before
             if step == 0.0:
                 continue
@@ -127,7 +140,7 @@ def model_minimum(
                     i = columns[1][e]
                     v[i] += step * h[i] * columns[0][e]
         if whole > 0.0:
-            step = -bias * v.sum() / whole
+            step = -bias * summed(v) / whole
             w[k] += step
             moved += whole * whole * step * step
             for i in range(v.size):

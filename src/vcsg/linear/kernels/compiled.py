@@ -9,8 +9,11 @@ try:
     import numba
     import scipy  # noqa: F401
     import sklearn  # noqa: F401
+    from numba.types import unliteral
 except ImportError as error:
     raise ImportError(f"vcsg.linear needs {error.name}: pip install 'vcsg[linear]'", name=error.name) from error
+
+import vcsg.linear.kernels.notice  # noqa: F401  (listens from the first compilation on)
 
 Function = Callable[..., Any]
 
@@ -20,7 +23,9 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 def njit(function: Function) -> Function:
     """Compile on the first call with each kind of arguments, and keep the result on disk."""
-    compiled: Function = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")(function)
+    compiled: Function = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", no_cfunc_wrapper=True)(
+        function
+    )
     return compiled
 
 
@@ -29,5 +34,25 @@ def inlined(function: Function) -> Function:
 
     It should take numbers and pointers: an array argument costs a reference count on every call.
     """
-    compiled: Function = numba.njit(nogil=True, fastmath=FAST, forceinline=True, error_model="numpy")(function)
+    compiled: Function = numba.njit(
+        nogil=True, fastmath=FAST, forceinline=True, error_model="numpy", no_cfunc_wrapper=True
+    )(function)
+    _forget_constants(compiled)
+    return compiled
+
+
+def _forget_constants(compiled: Any) -> None:
+    """Let calls with a constant, such as 0, share what is compiled for any number: numba compiles anew for each."""
+    find = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: find(
+        tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()}
+    )
+
+
+def pasted(function: Function) -> Function:
+    """Copy a function into each place that calls it, before anything is compiled: for functions called in few places.
+
+    It spares the compilation of the function by itself. What is decided by a tuple's length cannot be in it.
+    """
+    compiled: Function = numba.njit(nogil=True, fastmath=FAST, inline="always", error_model="numpy")(function)
     return compiled

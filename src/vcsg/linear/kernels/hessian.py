@@ -10,7 +10,7 @@ import numpy as np
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import keep_alive, load_some, pointer, store_some
 from vcsg.linear.kernels.losses import MULTINOMIAL, class_curvatures, second_derivative
-from vcsg.linear.kernels.rows import located, margins
+from vcsg.linear.kernels.rows import counted, located, margins
 
 PIVOT = 1e-13
 """The pivot, relative to its diagonal entry, below which a matrix counts as singular."""
@@ -22,7 +22,7 @@ SHORT = 24
 def row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
     """Write w_i φ''_i / n at x to `out`: a line for every row, a column for every output."""
     n, outputs, d = out.shape[0], out.shape[1], x.shape[1] - 1
-    counting, z = np.arange(n).astype(np.uint32), pointer(out)
+    counting, z = counted(n), pointer(out)
     margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
     if code == MULTINOMIAL:
         for i in range(n):
@@ -55,9 +55,14 @@ def gram(scaled: Any, out: Any) -> None:
     """out ← scaledᵀ·scaled; below SHORT columns its lower triangle alone."""
     width = scaled.shape[1]
     if width > SHORT:
-        out[:] = np.dot(scaled.T, scaled)
+        product = np.dot(scaled.T, scaled)
+        for j in range(width):
+            for k in range(width):
+                out[j, k] = product[j, k]
         return
-    out[:] = 0.0
+    for j in range(width):
+        for k in range(width):
+            out[j, k] = 0.0
     for i in range(scaled.shape[0]):
         row = scaled[i]
         for j in range(width):

@@ -122,7 +122,7 @@ def lazy_inner(
                 if last[j] < t:
                     advance(x, pull, j, t - last[j], step, now, l1, l2, rational)
                     last[j] = t
-        sparse_margins(*matrix, d, order, t * size, size, point, outputs, bias, margins)
+        sparse_margins(matrix[0], matrix[1], matrix[2], d, order, t * size, size, point, outputs, bias, margins)
         differences(
             margins, order, t * size, size, outputs, targets, weights, code, scale, slopes, now, then, -step / size
         )  # fmt: skip
@@ -135,7 +135,7 @@ def lazy_inner(
                     for k in range(x.shape[0]):
                         x[k, j] -= step * (now * penalty_slope(l2, rational, x[k, j]) + pull[k, j])
                     last[j] = -(t + 1)
-        sparse_add(*matrix, d, order, t * size, size, margins, outputs, bias, point)
+        sparse_add(matrix[0], matrix[1], matrix[2], d, order, t * size, size, margins, outputs, bias, point)
         for i in range(size):
             for p in range(indptr[batch[i]], indptr[batch[i] + 1]):
                 j = indices[p]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.compiled import njit, pasted
 from vcsg.linear.kernels.lanes import fma, keep_alive, load, load_some, pointer, splat, store, store_some, take, total
 from vcsg.linear.kernels.losses import batch_slopes, class_slopes, loss_and_slope
 from vcsg.linear.kernels.rows import (
@@ -19,6 +19,7 @@ from vcsg.linear.kernels.rows import (
     NEAR,
     add_eight,
     add_rows,
+    counted,
     dots_in_order,
     dots_together,
     fetch_rows,
@@ -33,7 +34,7 @@ BLOCK = 256
 """The rows evaluated together where registers do not hold everything: few enough to stay in the cache."""
 
 
-@inlined
+@pasted
 def dense_anchor(
     values: Any, d: int, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
     g: Any, near: bool,
@@ -53,38 +54,44 @@ def dense_anchor(
     return float(total(losses))
 
 
-@inlined
+@pasted
 def penalty_slope(l2: float, rational: float, x: float) -> float:
     """The derivative of l2·x²/2 + rational·x²/(1 + x²)."""
     q = 1.0 + x * x
     return l2 * x + rational * 2.0 * x / (q * q)
 
 
-@inlined
+@pasted
 def shrunk(x: float, by: float) -> float:
     """The proximal step of by·|x|."""
     return max(x - by, 0.0) + min(x + by, 0.0)
 
 
+@pasted
+def penalty_terms(g: Any, x: Any, outputs: int, d: int, l1: float, l2: float, rational: float) -> float:
+    """P(x); g += the gradient of its smooth part."""
+    value = 0.0
+    for k in range(outputs):
+        for j in range(k * (d + 1), k * (d + 1) + d):
+            w = x[j]
+            value += l1 * abs(w) + l2 / 2 * w * w + rational * w * w / (1.0 + w * w)
+            g[j] += penalty_slope(l2, rational, w)
+    return value
+
+
 @njit
 def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
     """Return P(x), and add the gradient of its smooth part to g."""
-    value = 0.0
-    for k in range(x.shape[0]):
-        for j in range(x.shape[1] - 1):
-            w = x[k, j]
-            value += l1 * abs(w) + l2 / 2 * w * w + rational * w * w / (1.0 + w * w)
-            g[k, j] += penalty_slope(l2, rational, w)
-    return float(value)
+    return float(penalty_terms(pointer(g), pointer(x), x.shape[0], x.shape[1] - 1, l1, l2, rational))
 
 
-@njit
+@pasted
 def anchor(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
 ) -> float:
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
     outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
-    counting, z_array = np.arange(BLOCK).astype(np.uint32), np.zeros((BLOCK, outputs))
+    counting, z_array = counted(BLOCK), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
     loss = 0.0
@@ -115,20 +122,22 @@ def anchor(
     return float(loss)
 
 
-@njit
+@pasted
 def conclude(loss: float, count: int, x: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float) -> Any:
     """f and ‖∇f‖ from the sums of a pass over `count` rows; g becomes their mean, `smooth` ∇ of all but l1·|w|.
 
     With an L1 part the norm is that of the subgradient of least norm.
     """
-    g /= count
-    smooth[:] = g
-    value, square = loss / count + add_penalty(smooth, x, l1, l2, rational), 0.0
-    for k in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            slope = smooth[k, j]
-            if l1 > 0.0 and j < x.shape[1] - 1:
-                slope = shrunk(slope, l1) if x[k, j] == 0.0 else slope + math.copysign(l1, x[k, j])
+    outputs, d, point, mean, slopes = x.shape[0], x.shape[1] - 1, pointer(x), pointer(g), pointer(smooth)
+    for j in range(x.size):
+        mean[j] /= count
+        slopes[j] = mean[j]
+    value, square = loss / count + penalty_terms(slopes, point, outputs, d, l1, l2, rational), 0.0
+    for k in range(outputs):
+        for j in range(k * (d + 1), (k + 1) * (d + 1)):
+            slope = slopes[j]
+            if l1 > 0.0 and j < k * (d + 1) + d:
+                slope = shrunk(slope, l1) if point[j] == 0.0 else slope + math.copysign(l1, point[j])
             square += slope * slope
     return value, math.sqrt(square)
 
@@ -139,9 +148,17 @@ def evaluate(
     smooth: Any, l1: float, l2: float, rational: float,
 ) -> Any:  # fmt: skip
     """Do `anchor` and `conclude` in one compiled call."""
-    g[:] = 0.0
+    sums = pointer(g)
+    for j in range(x.size):
+        sums[j] = 0.0
     loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g)
     return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+
+
+@njit
+def join_parts(loss: float, x: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float) -> Any:
+    """f and ‖∇f‖ from the mean loss and its gradient g, which threads have found; `smooth` as in `conclude`."""
+    return conclude(loss, 1, x, g, smooth, l1, l2, rational)
 
 
 @njit
@@ -153,10 +170,14 @@ def spread(kept: Any, norms: Any, gradient: Any) -> float:
         for k in range(kept.shape[1]):
             square += kept[i, k] * kept[i, k]
         total += square * norms[i]
-    return float(max(0.0, total / norms.size - (gradient * gradient).sum()))
+    total /= norms.size
+    for k in range(gradient.shape[0]):
+        for j in range(gradient.shape[1]):
+            total -= gradient[k, j] * gradient[k, j]
+    return float(max(0.0, total))
 
 
-@inlined
+@pasted
 def drift(
     x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float, out: Any
 ) -> None:
@@ -177,7 +198,7 @@ def drift(
         out[line + d] = x[line + d] - step * pull[line + d]
 
 
-@inlined
+@pasted
 def shrink_all(x: Any, outputs: int, d: int, by: float) -> None:
     for k in range(outputs):
         for j in range(k * (d + 1), k * (d + 1) + d):
@@ -190,7 +211,7 @@ def shrink(x: Any, by: float) -> None:
     shrink_all(pointer(x), x.shape[0], x.shape[1] - 1, by)
 
 
-@inlined
+@pasted
 def add_to(total: Any, x: Any, size: int) -> None:
     whole = size // 8 * 8
     for j in range(0, whole, 8):
@@ -199,13 +220,13 @@ def add_to(total: Any, x: Any, size: int) -> None:
         total[j] += x[j]
 
 
-@inlined
+@pasted
 def padded(size: int) -> int:
     """The size rounded up to a multiple of eight: margins are written eight at a time."""
     return (size + 7) // 8 * 8
 
 
-@inlined
+@pasted
 def differences(
     z: Any, index: Any, first: int, size: int, outputs: int, y: Any, weight: Any, code: int, scale: float, kept: Any,
     now: float, then: float, factor: float,
@@ -259,7 +280,9 @@ def inner(
         if t >= tail:
             add_to(sums, point, x.size)
     if index.shape[0] % 2:
-        x[:] = spare
+        for k in range(outputs):
+            for j in range(d + 1):
+                x[k, j] = spare[k, j]
     keep_alive(z_array)
     keep_alive(spare)
 
@@ -281,7 +304,9 @@ def renewing(
                 slope = weight[r] * z[i, k]
                 z[i, k] = slope - kept[r, k]
                 kept[r, k] = slope
-        change[:] = 0.0
+        for k in range(outputs):
+            for j in range(d + 1):
+                change[k, j] = 0.0
         add_rows(located(rows), d, pointer(index), t * size, size, pointer(z), outputs, bias, pointer(change))
         drift(pointer(x), pointer(mean), outputs, d, step, 1.0, l2, rational, pointer(x))
         for k in range(outputs):

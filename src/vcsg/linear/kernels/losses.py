@@ -10,15 +10,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from vcsg.linear.kernels.compiled import inlined
+from vcsg.linear.kernels.compiled import inlined, pasted
 from vcsg.linear.kernels.lanes import fma, load, scale_by_power, splat, store, take, where_negative
 
-SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL = range(7)
+SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL, TWEEDIE, QUANTILE = range(9)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss: its number in compiled code, and the bound κ ≥ |φ''|."""
+    """A loss: its number in compiled code, and the bound κ ≥ |φ''|, infinite where there is none."""
 
     code: int
     curvature: float
@@ -26,6 +26,13 @@ class Loss:
     """Whether targets are −1 and 1 (or the number of the class) in place of real numbers."""
     convex: bool = True
     """Whether φ is convex in z."""
+    kinked: bool = False
+    """Whether φ is piecewise linear, so that it is not curved where it has a derivative."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether φ'' has a bound, and with it the steps of stochastic methods."""
+        return self.curvature < math.inf
 
 
 LOSSES = {
@@ -36,6 +43,8 @@ LOSSES = {
     "logistic": Loss(LOGISTIC, 0.25, classifies=True),
     "squared-hinge": Loss(SQUARED_HINGE, 1.0, classifies=True),
     "multinomial": Loss(MULTINOMIAL, 0.5, classifies=True),
+    "tweedie": Loss(TWEEDIE, math.inf),
+    "quantile": Loss(QUANTILE, math.inf, kinked=True),
 }
 """The losses by name; with r = z − y and a scale σ:
 
@@ -46,6 +55,10 @@ welsch         σ²/2·(1 − exp(−r²/σ²))
 logistic       log(1 + exp(−yz)), y = ±1
 squared-hinge  max(0, 1 − yz)²/2, y = ±1
 multinomial    log Σ_k exp(z_k) − z_y, y the number of the class
+tweedie        half the deviance of y ≥ 0 from μ = exp(z), for a variance μ^p with the power p = σ from 1 to 2, up to a
+               number that does not depend on z: (μ^(2−p) − 1)/(2 − p) + y(μ^(1−p) − 1)/(p − 1), with log μ for
+               (μ^0 − 1)/0; p = 1 is Poisson's, p = 2 the gamma distribution's
+quantile       −σ·r where r < 0, (1 − σ)·r elsewhere: for a constant z the mean is least at y's quantile of level σ
 """
 
 
@@ -100,16 +113,38 @@ def logistic(z: Any, y: Any) -> Any:
 
 
 @inlined
+def power(t: Any) -> Any:
+    """e^t of eight numbers, for t of either sign, within e^{−700} and e^{700}."""
+    e = decay(t)
+    return where_negative(t, e, splat(1.0) / e)
+
+
+@inlined
+def tweedie(p: float, z: Any, y: Any) -> Any:
+    """φ and φ' = μ^(2−p) − y·μ^(1−p) of the Tweedie loss for eight rows, with μ = e^z."""
+    a, b, one = 2.0 - p, p - 1.0, splat(1.0)
+    up, down = power(splat(a) * z), power(splat(-b) * z)
+    value = (up - one) / splat(a) if a > 0.0 else z
+    value = value + y * ((down - one) / splat(b) if b > 0.0 else splat(0.0) - z)
+    return value, up - y * down
+
+
+@inlined
 def loss_and_slope(code: int, scale: float, z: Any, y: Any) -> Any:
     """φ and φ' for eight rows, of every loss but the multinomial."""
     if code == LOGISTIC:
         return logistic(z, y)
+    if code == TWEEDIE:
+        return tweedie(scale, z, y)
     zero, half, one, width = splat(0.0), splat(0.5), splat(1.0), splat(scale)
     if code == SQUARED_HINGE:
         short = one - y * z
         short = where_negative(short, zero, short)
         return half * short * short, zero - y * short
     r = z - y
+    if code == QUANTILE:
+        slope = where_negative(r, zero - width, one - width)
+        return slope * r, slope
     if code == HUBER:
         inside = where_negative(r + width, zero - width, r)
         inside = where_negative(width - inside, width, inside)
@@ -139,7 +174,7 @@ def class_slopes(z: Any, first: int, outputs: int, y: float) -> Any:
     return top + math.log(total) - chosen
 
 
-@inlined
+@pasted
 def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: int, outputs: int, y: Any) -> None:
     """z ← φ'(z, y) for the margins of a batch."""
     if code == MULTINOMIAL:
@@ -158,9 +193,14 @@ def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
     if code == LOGISTIC:
         e = decay(z)
         return e / ((one + e) * (one + e))
+    if code == TWEEDIE:
+        a, b = splat(2.0 - scale), splat(scale - 1.0)
+        return a * power(a * z) + b * y * power((zero - b) * z)
     if code == SQUARED_HINGE:
         return where_negative(y * z - one, one, zero)
     r = z - y
+    if code == QUANTILE:
+        return zero
     if code == HUBER:
         return where_negative(width - where_negative(r, zero - r, r), zero, one)
     u = r / width
@@ -171,7 +211,7 @@ def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
     return one
 
 
-@inlined
+@pasted
 def class_curvatures(z: Any, first: int, outputs: int) -> None:
     """z ← the diagonal of φ'' of the multinomial loss, p(1 − p), for the margins z[first:] of one row."""
     class_slopes(z, first, outputs, 0.0)

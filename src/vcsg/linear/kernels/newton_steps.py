@@ -45,7 +45,7 @@ def newton_steps(
     n, d = rows[0].shape
     width = d + 1 if bias != 0.0 else d
     scaled, hessian = np.empty((n, width)), np.empty((width, width))
-    bends, trial, direction = np.empty((n, 1)), x.copy(), np.empty(width)
+    bends, trial, direction = np.empty((n, 1)), np.zeros(x.shape), np.empty(width)
     value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
     passes, lines = 1, 1
     seen[0, 0], seen[0, 1], seen[0, 2] = 1.0, value, norm
@@ -76,7 +76,8 @@ def newton_steps(
         if not fallen:
             evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
             return lines, passes, True
-        x[:] = trial
+        for j in range(width):
+            x[0, j] = trial[0, j]
         value = there
         seen[lines, 0], seen[lines, 1], seen[lines, 2] = passes, value, norm
         lines += 1

@@ -101,7 +101,9 @@ def _neighbours(n: int, b: int, uniform: Any) -> Any:
 @njit
 def permutation(uniform: Any) -> Any:
     """0, 1, … in random order, by as many numbers from 0 to 1 (Fisher and Yates)."""
-    order = np.arange(uniform.size)
+    order = np.empty(uniform.size, np.int64)
+    for i in range(uniform.size):
+        order[i] = i
     for i in range(uniform.size - 1, 0, -1):
         j = int(uniform[i] * (i + 1))
         order[i], order[j] = order[j], order[i]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.compiled import inlined, njit, pasted
 from vcsg.linear.kernels.lanes import (
     across,
     fma,
@@ -43,6 +43,15 @@ AHEAD = 64
 
 
 @inlined
+def counted(size: int) -> Any:
+    """The row numbers 0, 1, …, size − 1."""
+    numbers = np.empty(size, np.uint32)
+    for i in range(size):
+        numbers[i] = i
+    return numbers
+
+
+@inlined
 def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
     """Lanes whose sum is the product of the row that begins at `a` and a line of x."""
     s, t = splat(0.0), splat(0.0)
@@ -60,14 +69,14 @@ def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
     return s + t
 
 
-@inlined
+@pasted
 def neighbours(first: int, d: int) -> Any:
     """The offsets at which eight successive rows begin."""
     a = first * d
     return a, a + d, a + 2 * d, a + 3 * d, a + 4 * d, a + 5 * d, a + 6 * d, a + 7 * d
 
 
-@inlined
+@pasted
 def places(index: Any, p: int, d: int) -> Any:
     """The offsets at which the rows index[p] to index[p + 7] begin."""
     return (
@@ -109,7 +118,7 @@ def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
     return across(s0, s1, s2, s3, s4, s5, s6, s7)
 
 
-@inlined
+@pasted
 def dense_margins(
     values: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float, z: Any, near: bool
 ) -> None:
@@ -159,7 +168,7 @@ def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
         store_some(g, line + j, m, t + u)
 
 
-@inlined
+@pasted
 def dense_add(
     values: Any, d: int, index: Any, first: int, size: int, s: Any, outputs: int, bias: float, g: Any
 ) -> None:
@@ -179,7 +188,7 @@ def dense_add(
             i += 1
 
 
-@inlined
+@pasted
 def scattered(index: Any, size: int, row: int) -> bool:
     """Whether rows of `row` bytes, taken in this order, have to be prefetched by the loop."""
     run = 1
@@ -199,7 +208,7 @@ def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
                 prefetch(rows[0], j)
 
 
-@inlined
+@pasted
 def sparse_margins(
     data: Any, indices: Any, indptr: Any, d: int, index: Any, first: int, size: int, x: Any, outputs: int, bias: float,
     z: Any,
@@ -214,7 +223,7 @@ def sparse_margins(
             z[i * outputs + k] = s + bias * x[line + d]
 
 
-@inlined
+@pasted
 def sparse_add(
     data: Any, indices: Any, indptr: Any, d: int, index: Any, first: int, size: int, s: Any, outputs: int, bias: float,
     g: Any,

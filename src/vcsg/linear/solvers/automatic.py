@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from vcsg.linear.duality import duality_gap
+from vcsg.linear.kernels.order import Draws, sample
 from vcsg.linear.problem import Array, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
-from vcsg.linear.solvers import dual, growing, lbfgs, newton, working_set
+from vcsg.linear.solvers import dual, growing, interior_point, lbfgs, newton, working_set
 from vcsg.linear.solvers.choice import SOLVERS, choose, refusal, shape_of
 from vcsg.method.schedules import GrowingAnchor
+
+SAMPLE = 4096
+"""The fewest rows of the Hessian that L-BFGS begins with."""
 
 
 def solve(
@@ -40,7 +45,9 @@ def solve(
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":
-        found = lbfgs.solve(problem, start, tol, journal)
+        found = lbfgs.solve(problem, start, tol, journal, _middle(problem, seed))
+    elif chosen == "interior-point":
+        found = interior_point.solve(problem, tol, journal)
     elif chosen == "working-set":
         found = working_set.solve(problem, start, tol, journal)
     elif chosen == "dual":
@@ -49,6 +56,8 @@ def solve(
         found = growing.solve(problem, start, tol, journal, seed, schedule)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
+    if problem.penalty.l1 and not problem.loss.kinked:
+        found.gap = duality_gap(problem, found.x, found.last)
     found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
     return found
 
@@ -61,6 +70,14 @@ def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> So
     if found.norm > tol or not math.isfinite(found.norm):
         return None
     return Solution(start.copy(), journal.history, True, "‖∇f‖ ≤ tol at the start", "none: solved at the start")
+
+
+def _middle(problem: Problem, seed: int) -> lbfgs.Middle:
+    """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes."""
+    if problem.loss.bounded or problem.penalty.l1 or problem.outputs * (problem.d + 1) > lbfgs.WIDEST:
+        return "identity"
+    size = min(problem.n, max(SAMPLE, growing.HESSIAN * (problem.d + 1)))
+    return problem.subset(sample(problem.n, size, Draws(seed)))
 
 
 def _name(stage: str) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vcsg.linear.kernels.losses import LOGISTIC
 from vcsg.linear.problem import Array, Problem
 
-SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set")
+SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set", "interior-point")
 
 NEWTON = 2e6
 """The largest n·(unknowns)² for which Newton's method is fastest, and is taken as far as rounding allows."""
@@ -49,7 +49,13 @@ class Shape(NamedTuple):
     dual: bool = False
     """Whether it is L2-logistic regression of sparse rows from the start 0, which the dual solver takes."""
     lasso: bool = False
-    """Whether there is an L1 penalty beside a convex loss with one output, which the working-set solver takes."""
+    """Whether there is an L1 penalty or a bound, beside a convex loss with one output, as the working set takes it."""
+    bounded: bool = True
+    """Whether the curvature of the loss has a bound."""
+    positive: bool = False
+    """Whether coefficients are bounded to be 0 or above."""
+    kinked: bool = False
+    """Whether the loss is piecewise linear."""
     square: float = 1.0
     """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual`."""
     l2: float = 0.0
@@ -82,20 +88,27 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     dual = smooth and problem.sparse and problem.loss.code == LOGISTIC and problem.penalty.l2 > 0 and not start.any()
     square = float(problem.rows.data @ problem.rows.data) / problem.n if dual else 1.0
     terms = problem.penalty
-    lasso = problem.loss.convex and terms.l1 > 0 and not terms.rational and problem.outputs == 1
-    return Shape(problem.n, problem.d, entries, problem.outputs, smooth, dual, lasso, square, terms.l2, tol)
+    convex = problem.loss.convex and not problem.loss.kinked and not terms.rational and problem.outputs == 1
+    return Shape(
+        problem.n, problem.d, entries, problem.outputs, smooth, dual, convex and (terms.l1 > 0 or terms.positive),
+        problem.loss.bounded, terms.positive, problem.loss.kinked, square, terms.l2, tol,
+    )  # fmt: skip
 
 
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
-    "working-set" for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones. "newton" for
-    small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two features for
-    each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for each
-    unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and losses that
-    are not smooth or not convex.
+    "interior-point" for a loss that is piecewise linear. "working-set" for bounds, and for the L1 penalty with a
+    thousand features or more, on sparse rows or on few dense ones. "newton" for small problems: their Hessians cost
+    less than anything else. "dual" for sparse rows with at least two features for each row, where the penalty is
+    weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for each unknown, so that a part of
+    them says little. "growing-svrg" for everything else, and for penalties and losses that are not smooth or not
+    convex.
     """
-    if shape.lasso and shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d):
+    if shape.kinked:
+        return "interior-point"
+    wide = shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d)
+    if shape.positive or (shape.lasso and (wide or not shape.bounded)):
         return "working-set"
     if not shape.smooth:
         return "growing-svrg"
@@ -103,6 +116,8 @@ def choose(shape: Shape) -> str:
         return "newton"
     if shape.dual_pays:
         return "dual"
+    if not shape.bounded:
+        return "l-bfgs"
     few = shape.d > WIDE * shape.n if shape.sparse else shape.n < PILOT * shape.d
     if shape.outputs == 1 and (few or shape.n < FEWEST):
         return "l-bfgs"
@@ -111,6 +126,15 @@ def choose(shape: Shape) -> str:
 
 def refusal(solver: str, shape: Shape) -> str:
     """Why a solver cannot be used for a shape; empty where it can."""
+    if (solver == "interior-point") != shape.kinked:
+        return "solver='interior-point' is for loss='quantile', and that loss has no other: choose 'auto'"
+    if shape.positive and (solver != "working-set" or not shape.lasso):
+        return (
+            "positive=True needs a convex loss, penalty='l2', 'l1', 'elasticnet' or None, and solver='working-set': "
+            "choose 'auto'"
+        )
+    if solver == "growing-svrg" and not shape.bounded:
+        return "solver='growing-svrg' needs a loss with a bound on its curvature: choose 'auto'"
     if solver == "newton" and not shape.smooth:
         return "solver='newton' needs a convex loss and no penalty but 'l2': choose 'growing-svrg' or 'l-bfgs'"
     if solver == "working-set" and not shape.lasso:

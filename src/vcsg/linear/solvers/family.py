@@ -112,11 +112,13 @@ class LinearExecutor:
         found = self.problem.anchor(self.measured)
         return self.problem.n, found.value, found.norm
 
-    def move(self) -> None:
-        """The inner steps of the epoch."""
+    def move(self, most: int | None = None) -> None:
+        """The inner steps of the epoch; with `most`, at least one of them and at most so many."""
         phase = self.course.state.phase
         while phase.kind == "inner" and self.course.state.phase is phase:
-            self._inner()
+            self._inner(phase.count if most is None else most)
+            if most is not None:
+                return
 
     def _anchor(self) -> PassResult:
         """Evaluate B rows at x: m and S*, f and ‖∇f‖ over them."""
@@ -134,12 +136,12 @@ class LinearExecutor:
         self.course.take_anchor(total, found.norm * found.norm)
         return found
 
-    def _inner(self) -> None:
-        """The inner steps up to where the course judges them next."""
+    def _inner(self, most: int) -> None:
+        """The inner steps up to where the course judges them next, and at most so many."""
         course, state, rule = self.course, self.course.state, self.course.rule
         if not is_standard(rule):
             raise ValueError(rule_refusal(course.method, rule))
-        index = self._index(state.position, course.next_judgement())
+        index = self._index(state.position, min(course.next_judgement(), state.position + most))
         if state.position == 0 and not state.drawn and not course.allows(self._loss(index[:1]), 0.0):
             return
         self._take(rule, index, course.step_size(self.point.lr))

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
 from vcsg.linear.curvature import column_scales, hessian_factors
-from vcsg.linear.kernels.compiled import njit
-from vcsg.linear.kernels.hessian import substitute
+from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
 
@@ -125,6 +124,8 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 def renewal_cost(problem: Problem) -> float:
     """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
+    if not problem.in_memory:
+        return math.inf
     width = problem.d + 1
     stored = problem.rows.nnz * SPARSE_ENTRY if problem.sparse else problem.n * problem.d
     if width > WIDEST or problem.penalty.l1 or (problem.sparse and problem.n * problem.d > DENSE_COPY):
@@ -147,7 +148,7 @@ class Search:
         """Whether H is a diagonal, and its scale is known after the first step alone."""
         self.shortest = 1.0 if middle == "diagonal" else 0.0
         """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
-        self.inverse = _inverse(f.problem, middle, x)
+        self.factors, self.diagonal = _inverse(f.problem, middle, x)
         self.cost = renewal_cost(f.problem)
         self.steps, self.changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
         self.products, self.direction, self.kept = np.empty(MEMORY), np.empty(x.shape), 0
@@ -168,10 +169,9 @@ class Search:
     def step(self) -> str:
         """Take the next step; the reason where none leads down."""
         x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
-        inverse = self.inverse * self.unit() if self.scaled else self.inverse
-        slope, self.kept = _next(
-            self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, inverse,
-            self.direction, trial,
+        slope, self.kept = next_direction(
+            self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, self.factors,
+            self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial,
         )  # fmt: skip
         if not slope < 0:
             return "no direction leads down any more"
@@ -193,7 +193,7 @@ class Search:
         change = self.here.smooth - self.before
         square = float((change**2).sum())
         if not square > 0:
-            return 1 / max(self.shortest, math.sqrt(float((self.here.smooth**2 * self.inverse).sum())) or 1.0)
+            return 1 / max(self.shortest, math.sqrt(float((self.here.smooth**2 * self.diagonal).sum())) or 1.0)
         return max(float(((self.x - self.last) * change).sum()) / square, 1e-12) if not self.shortest else 1.0
 
     def renewal_pays(self) -> bool:
@@ -207,97 +207,21 @@ class Search:
     def renew(self) -> None:
         """Make H from all rows at x, and forget the pairs."""
         with blas_threads(self.f.problem):
-            self.inverse = hessian_factors(self.f.problem, self.x, exact=True)
+            self.factors = hessian_factors(self.f.problem, self.x, exact=True)
         self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
         self.last, self.before = self.x, self.here.smooth
 
 
-@njit
-def _next(
-    last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any,
-    direction: Any, trial: Any,
-) -> tuple[float, int]:  # fmt: skip
-    """Remember the step from `last` to x, if there was one, and find the next direction.
-
-    `trial` becomes x + direction. Returns the slope along the direction, and the number of pairs so far.
-    """
-    kept += _remember(last, before, x, gradient, steps, changes, products, kept % len(products))
-    slope = _descent(gradient, steps, changes, products, kept, inverse, direction)
-    trial[:] = x + direction
-    return slope, kept
-
-
-@njit
-def _remember(
-    last: Any, before: Any, x: Any, gradient: Any, steps: Any, changes: Any, products: Any, place: int
-) -> int:
-    """Store the pair (step, change of the gradient) and return 1; return 0 where it shows no curvature."""
-    s, y = (x - last).reshape(-1), (gradient - before).reshape(-1)
-    product, square = 0.0, 0.0
-    for j in range(s.size):
-        product += s[j] * y[j]
-        square += y[j] * y[j]
-    if not product > 1e-12 * square:
-        return 0
-    steps[place], changes[place], products[place] = s, y, product
-    return 1
-
-
-@njit
-def _descent(gradient: Any, steps: Any, changes: Any, products: Any, kept: int, inverse: Any, direction: Any) -> float:
-    """direction ← −(inverse Hessian)·∇f by the two loops of L-BFGS (Nocedal 1980), and the slope of f along it.
-
-    Args:
-        gradient: ∇f.
-        steps: s of the last pairs, in turn.
-        changes: y of the last pairs.
-        products: sᵀy of the last pairs.
-        kept: the number of pairs so far.
-        inverse: H⁻¹ in the middle of the recursion: a factor of H for every output, or the inverse of a diagonal.
-        direction: the array that the direction is written to.
-    """
-    g, r = gradient.reshape(-1), direction.reshape(-1)
-    memory, size = steps.shape
-    shares = np.empty(memory)
-    r[:] = g
-    for p in range(kept - 1, max(kept - memory, 0) - 1, -1):
-        s, y = steps[p % memory], changes[p % memory]
-        share = 0.0
-        for j in range(size):
-            share += s[j] * r[j]
-        share /= products[p % memory]
-        shares[p % memory] = share
-        for j in range(size):
-            r[j] -= share * y[j]
-    if inverse.ndim == 3:
-        for k in range(inverse.shape[0]):
-            substitute(inverse[k], direction[k])
-    else:
-        direction *= inverse
-    for p in range(max(kept - memory, 0), kept):
-        s, y = steps[p % memory], changes[p % memory]
-        share = 0.0
-        for j in range(size):
-            share += y[j] * r[j]
-        share = shares[p % memory] - share / products[p % memory]
-        for j in range(size):
-            r[j] += share * s[j]
-    slope = 0.0
-    for j in range(size):
-        r[j] = -r[j]
-        slope += g[j] * r[j]
-    return slope
-
-
-def _inverse(problem: Problem, middle: Middle, x: Array) -> Array:
-    """The factors of H from a sample of rows, or the inverse of a diagonal."""
+def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
+    """The factors of H from a sample of rows, empty where H is a diagonal; and the inverse of that diagonal."""
+    none: Array = np.empty((0, 0, 0))
     if middle == "identity":
-        return np.ones(problem.shape)
+        return none, np.ones(problem.shape)
     if middle == "diagonal":
-        return np.asarray(column_scales(problem) ** 2)
+        return none, np.asarray(column_scales(problem) ** 2)
     assert not isinstance(middle, str)
     with blas_threads(middle):
-        return hessian_factors(middle, x)
+        return hessian_factors(middle, x), np.ones(problem.shape)
 
 
 @cache

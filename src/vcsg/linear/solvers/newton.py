@@ -9,7 +9,7 @@ import numpy as np
 from vcsg.linear.curvature import row_curvatures
 from vcsg.linear.kernels.losses import MULTINOMIAL
 from vcsg.linear.kernels.newton_steps import HALVINGS, newton_steps
-from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.problem import Array, PassResult, Problem, readable
 from vcsg.linear.solution import Journal, Solution
 
 STEPS = 50
@@ -65,7 +65,7 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solut
 
 def _compiled(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple[float, bool]:
     """Move x by compiled Newton steps; ‖∇f‖ there, and whether every Hessian had a factor."""
-    dense = problem.rows.toarray() if problem.sparse else problem.rows
+    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     kept, gradient, smooth = np.empty((problem.n, 1)), np.empty(x.shape), np.empty(x.shape)
     seen, model = np.empty((STEPS + 1, 3)), ((dense,), *problem.model[1:])
     budget = max(1, math.ceil(min(journal.left, 1e6)))

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcsg.linear.kernels import column_steps as kernel
-from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.kernels.losses import SQUARED
+from vcsg.linear.problem import Array, PassResult, Problem, violation
 from vcsg.linear.solution import Journal, Solution
 
 SMALLEST = 64
@@ -27,6 +28,10 @@ FAR = 0.05
 """The accuracy of a working set's solution, in units of ‖∇f‖ of all columns when it was chosen."""
 FLOOR = 1e-4
 """The least curvature of a row, in units of its bound, so that a model has a minimum."""
+LEAST = 1e-8
+"""The least curvature of a row where there is no bound on it."""
+ROUGH, EXACT = 0.1, 1e-3
+"""How far coordinate descent goes on a quadratic model, in steps of the first epoch: further where the model is f."""
 EPOCHS = 100
 """The largest number of epochs of coordinate descent on one quadratic model."""
 NEWTON = 50
@@ -50,6 +55,7 @@ class WorkingSet:
         self.w = np.append(x[0, chosen], x[0, -1])
         self.z, self.slopes, self.curvatures = (np.empty(problem.n) for _ in range(3))
         self.gradient = np.empty(len(chosen))
+        self.floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
         self.value = self.evaluate(self.w)
 
     def margins(self, w: Array) -> Array:
@@ -63,7 +69,7 @@ class WorkingSet:
         problem, terms = self.problem, self.problem.penalty
         self.z = self.margins(w)
         loss = kernel.loss_terms(
-            self.z, problem.y, problem.weight, problem.loss.code, problem.scale, FLOOR * problem.loss.curvature,
+            self.z, problem.y, problem.weight, problem.loss.code, problem.scale, self.floor,
             self.slopes, self.curvatures,
         )  # fmt: skip
         coef = w[:-1]
@@ -73,7 +79,7 @@ class WorkingSet:
         """‖∇f‖ on these columns: of the subgradient of least norm."""
         terms, coef = self.problem.penalty, self.w[:-1]
         kernel.products(self.columns, self.slopes, self.gradient)
-        slope = violation(self.gradient + terms.l2 * coef, coef, terms.l1)
+        slope = violation(self.gradient + terms.l2 * coef, coef, terms.l1, terms.positive)
         return math.hypot(float(np.linalg.norm(slope)), self.problem.bias * float(self.slopes.sum()))
 
     def step(self) -> int:
@@ -82,7 +88,17 @@ class WorkingSet:
         kernel.weighted_squares(self.columns, self.curvatures, squares)
         slopes, v = self.slopes.copy(), self.slopes.copy()
         epochs = kernel.model_minimum(
-            self.columns, self.curvatures, v, squares, self.problem.bias, target, terms.l1, terms.l2, 0.1, EPOCHS
+            self.columns,
+            self.curvatures,
+            v,
+            squares,
+            self.problem.bias,
+            target,
+            terms.l1,
+            terms.l2,
+            terms.positive,
+            EXACT if self.problem.loss.code == SQUARED else ROUGH,
+            EPOCHS,
         )
         direction, before = target - self.w, self.value
         slope = self.fall(direction, slopes, target)
@@ -105,15 +121,23 @@ class WorkingSet:
         return loss + penalty + terms.l1 * float(np.abs(target[:-1]).sum() - np.abs(self.w[:-1]).sum())
 
 
-def violation(slope: Array, w: Array, l1: float) -> Array:
-    """The subgradient of least norm of a smooth function with this slope plus l1·|w|."""
-    still = np.sign(slope) * np.maximum(np.abs(slope) - l1, 0.0)
-    return np.where(w == 0, still, slope + l1 * np.sign(w))
+def solve(
+    problem: Problem, start: Array, tol: float, journal: Journal, columns: Any = None, stronger: float = 0.0
+) -> Solution:
+    """Minimise f with an L1 penalty and one output: working sets until ‖∇f‖ ≤ tol over all columns.
 
-
-def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution:
-    """Minimise f with an L1 penalty and one output: working sets until ‖∇f‖ ≤ tol over all columns."""
-    x, columns, before = start.copy(), problem.rows.tocsc() if problem.sparse else None, (math.inf, math.inf)
+    Args:
+        problem: what to minimise.
+        start: the point to begin at.
+        tol: the bound on ‖∇f‖, the subgradient of least norm.
+        journal: counts the passes and keeps the history.
+        columns: sparse rows by columns, where they are known.
+        stronger: the larger weight of ‖w‖₁ for which the start is the solution, along a path. The first working set
+            then has the columns that the strong rule keeps (Tibshirani et al. 2012).
+    """
+    x, before = start.copy(), (math.inf, math.inf)
+    columns = problem.rows.tocsc() if problem.sparse and columns is None else columns
+    threshold = 2 * problem.penalty.l1 - stronger if stronger else problem.penalty.l1
     while True:
         here = problem.anchor(x)
         journal.passes += 1
@@ -121,20 +145,21 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solut
         if not math.isfinite(here.value + here.norm):
             raise FloatingPointError(f"f = {here.value} and ‖∇f‖ = {here.norm}")
         if here.norm <= tol or journal.left <= 0:
-            return Solution(x, journal.history, here.norm <= tol, "‖∇f‖ ≤ tol")
+            return Solution(x, journal.history, here.norm <= tol, "‖∇f‖ ≤ tol", last=here)
         if (here.value, here.norm) >= before:
-            return Solution(x, journal.history, False, "f falls no further, for rounding")
+            return Solution(x, journal.history, False, "f falls no further, for rounding", last=here)
         before = here.value, here.norm
-        part = WorkingSet(problem, columns, chosen(problem, x, here), x)
+        part = WorkingSet(problem, columns, chosen(problem, x, here, max(threshold, 0.0)), x)
+        threshold = problem.penalty.l1
         improve(part, max(CLOSE * tol, FAR * here.norm), journal)
         x = np.zeros(problem.shape)
         x[0, part.chosen], x[0, -1] = part.w[:-1], part.w[-1]
 
 
-def chosen(problem: Problem, x: Array, here: PassResult) -> npt.NDArray[np.int64]:
-    """The columns in use, and those that violate optimality most."""
+def chosen(problem: Problem, x: Array, here: PassResult, l1: float) -> npt.NDArray[np.int64]:
+    """The columns in use, and those that violate optimality for this weight of ‖w‖₁ most."""
     w, slope = x[0, :-1], here.smooth[0, :-1]
-    scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, problem.penalty.l1)))
+    scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, l1, problem.penalty.positive)))
     candidates = np.flatnonzero(scores)  # few: numpy takes long to find the largest of many equal numbers
     size = max(SMALLEST, GROWTH * int(np.count_nonzero(w)))
     if len(candidates) > size:

@@ -1,0 +1,319 @@
+"""Linear models beside the time of one fit: compilation, threads, reads of a file, paths, and many classes.
+
+    python benchmarks/linear_modes.py compile                    CPU seconds of a first fit, with an empty cache
+    python benchmarks/linear_modes.py cores --threads 1,2,4,8    wall time of passes and fits by number of threads
+    python benchmarks/linear_modes.py reads                      reads of a file to a given ‖∇f‖, beside other solvers
+    python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
+    python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
+
+Ratios are of runs that take turns. `cores` measures wall time and wants a quiet machine; the others CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import optimize, sparse
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression, SGDClassifier, lasso_path
+from threadpoolctl import threadpool_limits
+
+from vcsg.linear import LOSSES, LinearClassifier, LinearClassifierCV, Penalty, Problem, blocks, linear_path, out_of_core
+from vcsg.linear.duality import duality_gap
+
+FIRST_FIT = """
+import resource, sys
+import numpy as np
+from vcsg.linear import LinearClassifier
+from scipy import sparse
+rng = np.random.default_rng(0)
+n, d, kind = {n}, 20, "{kind}"
+X = rng.normal(size=(n, d))
+y = (X @ rng.normal(size=d) + rng.logistic(size=n) > 0).astype(int)
+X = sparse.csr_matrix(X * (rng.random(X.shape) < 0.2)) if kind == "sparse" else X
+before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+model = LinearClassifier(random_state=0).fit(X, y)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_utime - before, model.solver_, sep="|")
+"""
+
+
+def compilation() -> None:
+    """The user CPU seconds of a first fit with an empty cache, and of the same fit with that cache."""
+    for n, kind in ((10_000, "dense"), (1000, "dense"), (10_000, "sparse")):
+        with tempfile.TemporaryDirectory() as folder:
+            found = []
+            for _ in range(2):
+                command = [sys.executable, "-c", FIRST_FIT.format(n=n, kind=kind)]
+                environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "OMP_NUM_THREADS": "1"}
+                done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+                found.append(done.stdout.strip().split("|"))
+        print(f"{kind} {n} × 20, {found[0][1]}: {float(found[0][0]):.1f} s, from the cache {float(found[1][0]):.2f} s")
+
+
+# --- threads
+
+
+def wall(run: Callable[[], Any], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def cores(threads: list[int], repeats: int) -> None:
+    """Passes in GB/s beside plain reading by as many threads, and fits, by number of threads."""
+    rng = np.random.default_rng(0)
+    n, d = 2_000_000, 50
+    X = rng.standard_normal((n, d))
+    y = X @ rng.standard_normal(d) + rng.logistic(size=n) > 0
+    signs, ones = np.where(y, 1.0, -1.0), np.ones(n)
+    x = np.zeros((1, d + 1))
+    print(f"dense {n} × {d}, {X.nbytes / 1e9:.1f} GB")
+    for count in threads:
+        problem = Problem(X, signs, ones, LOSSES["logistic"], penalty=Penalty(l2=1e-4), threads=count)
+        problem.anchor(x)
+        parts = np.array_split(X, count)
+        with ThreadPoolExecutor(count) as pool:
+            reading = wall(lambda pool=pool, parts=parts: list(pool.map(np.sum, parts)), repeats)  # type: ignore[misc]
+        passing = wall(lambda problem=problem: problem.anchor(x), repeats)  # type: ignore[misc]
+        print(
+            f"{count:3} threads: read {X.nbytes / reading / 1e9:6.1f} GB/s, pass {X.nbytes / passing / 1e9:6.1f} GB/s"
+        )
+    small = rng.standard_normal((20_000, 1000))
+    few = small[:, :30] @ rng.standard_normal(30) + rng.logistic(size=20_000) > 0
+    fits: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+        "growing-svrg 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5}),
+        "l-bfgs 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "l-bfgs"}),
+        "l-bfgs 20,000 × 1000": (LinearClassifier, small, few, {"tol": 1e-4, "solver": "l-bfgs"}),
+        "newton 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "newton"}),
+        "working-set 20,000 × 1000, L1": (
+            LinearClassifier, small, few, {"penalty": "l1", "alpha": 1e-2, "tol": 1e-4, "solver": "working-set"},
+        ),
+        "five folds, 20 weights": (LinearClassifierCV, small[:4000], few[:4000], {"n_alphas": 20, "eps": 0.02}),
+    }  # fmt: skip
+    for name, (kind, rows, labels, options) in fits.items():
+        times = {}
+        for count in threads:
+            model = kind(random_state=0, n_jobs=count, **options)
+            with warnings.catch_warnings(), threadpool_limits(count):
+                warnings.simplefilter("ignore")
+                times[count] = wall(lambda model=model, a=rows, b=labels: model.fit(a, b), repeats)  # type: ignore[misc]
+        first = times[threads[0]]
+        print(
+            f"{name:<32}" + "  ".join(f"{c}: {1e3 * t:.0f} ms ({first / t:.2f} ×)" for c, t in times.items()),
+            flush=True,
+        )
+
+
+# --- reads of a file
+
+
+def reads(n: int, d: int) -> None:
+    """How often each solver reads a file of rows until ‖∇f‖ is at most 1e-2, 1e-3, 1e-4 and 1e-5."""
+    rng, lam = np.random.default_rng(0), 1e-4
+    with tempfile.TemporaryDirectory() as folder:
+        X = np.lib.format.open_memmap(Path(folder) / "rows.npy", mode="w+", dtype=np.float64, shape=(n, d))
+        coef, y = rng.standard_normal(d), np.empty(n, bool)
+        for first in range(0, n, 100_000):
+            part = rng.standard_normal((min(100_000, n - first), d))
+            part[:, 1:] += 0.7 * part[:, :-1]
+            X[first : first + len(part)] = part
+            y[first : first + len(part)] = part @ coef + rng.logistic(size=len(part)) > 0
+        X.flush()
+        rows = np.load(Path(folder) / "rows.npy", mmap_mode="r")
+        problem = Problem(rows, np.where(y, 1.0, -1.0), np.ones(n), LOSSES["logistic"], penalty=Penalty(l2=lam))
+        found = {
+            "ours, by blocks": _our_reads(rows, y, lam),
+            "SGDClassifier.partial_fit": _partial_fit_reads(rows, y, lam, problem),
+            "L-BFGS from the first read": _full_batch_reads(problem),
+        }
+    targets = (1e-2, 1e-3, 1e-4, 1e-5)
+    print(f"{n} × {d}: reads of the file to ‖∇f‖ ≤ " + ", ".join(f"{t:.0e}" for t in targets))
+    for name, norms in found.items():
+        counts = [next((str(k) for k, norm in norms if norm <= t), f"> {norms[-1][0]}") for t in targets]
+        print(f"{name:<28}" + "  ".join(f"{count:>6}" for count in counts))
+
+
+def _our_reads(rows: Any, y: Any, lam: float) -> list[tuple[int, float]]:
+    blocks.LARGE, before = 0, blocks.LARGE
+    out_of_core.SAMPLE = min(out_of_core.SAMPLE, rows.nbytes // 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LinearClassifier(alpha=lam, tol=1e-5, random_state=0).fit(rows, y)
+    blocks.LARGE = before
+    return [(int(entry.passes), entry.gradient_norm) for entry in model.history_ if entry.rows == len(y)]
+
+
+def _partial_fit_reads(rows: Any, y: Any, lam: float, problem: Problem) -> list[tuple[int, float]]:
+    model = SGDClassifier(loss="log_loss", alpha=lam, random_state=0, average=True)
+    found = []
+    for k in range(1, 31):
+        for first in range(0, len(y), 50_000):
+            model.partial_fit(rows[first : first + 50_000], y[first : first + 50_000], classes=[False, True])
+        x = np.append(model.coef_[0], model.intercept_)[None, :]
+        found.append((k, problem.anchor(x).norm))
+    return found
+
+
+def _full_batch_reads(problem: Problem) -> list[tuple[int, float]]:
+    found: list[tuple[int, float]] = []
+
+    def objective(v: Any) -> tuple[float, Any]:
+        here = problem.anchor(v[None, :])
+        found.append((len(found) + 1, here.norm))
+        return here.value, here.smooth[0]
+
+    options = {"gtol": 1e-7, "ftol": 0.0, "maxiter": 300}
+    optimize.minimize(objective, np.zeros(problem.d + 1), jac=True, method="L-BFGS-B", options=options)
+    return found
+
+
+# --- paths
+
+GAP = 1e-6
+"""The largest duality gap of a path's solutions, in units of f at 0."""
+
+
+def path(repeats: int) -> None:
+    """Fifty weights down to a hundredth of the first; every solver with the largest tolerance that keeps all gaps."""
+    rng = np.random.default_rng(0)
+    coef = np.where(rng.random(5000) < 0.01, rng.standard_normal(5000), 0.0)
+    dense = rng.standard_normal((300, 3000))
+    columns = np.minimum((5000 * rng.random(2000 * 30) ** 2).astype(np.int32), 4999)
+    thin = sparse.csr_matrix((rng.random(60_000), columns, np.arange(0, 60_001, 30)), shape=(2000, 5000))
+    thin.sum_duplicates()
+    for name, X, y in (
+        ("dense 300 × 3000", dense, dense @ coef[:3000] + rng.standard_normal(300)),
+        ("sparse 2000 × 5000", thin, thin @ coef + 0.3 * rng.standard_normal(2000)),
+    ):
+        alphas = linear_path(X, y, n_alphas=50, eps=1e-2, tol=1e-1, fit_intercept=False).alphas
+        runs = {}
+        for key, run in _path_solvers(X, y, alphas).items():
+            tol = next((t for t in 10.0 ** -np.arange(3, 11) if largest_gap(X, y, alphas, run(t)) <= GAP), None)
+            if tol is None:
+                print(f"{key} does not get there", file=sys.stderr)
+            else:
+                runs[key] = run, tol
+        times: dict[str, list[float]] = {key: [] for key in runs}
+        for _ in range(repeats):
+            for key, (run, tol) in runs.items():
+                began = time.process_time()
+                run(tol)
+                times[key].append(time.process_time() - began)
+        medians = {key: statistics.median(values) for key, values in times.items()}
+        line = (f"{key} {1e3 * t:.0f} ms ({t / medians['ours']:.2f} ×)" for key, t in medians.items())
+        print(f"{name}: {', '.join(line)}", flush=True)
+
+
+def largest_gap(X: Any, y: Any, alphas: Any, coefs: Any) -> float:
+    """The largest duality gap along a path, in units of f at 0."""
+    found = []
+    for alpha, coef in zip(alphas, coefs, strict=True):
+        problem = Problem(X, y, np.ones(len(y)), LOSSES["squared"], bias=0.0, penalty=Penalty(l1=float(alpha)))
+        found.append(duality_gap(problem, np.append(coef, 0.0)[None, :]))
+    return max(found) / float(y @ y / 2 / len(y))
+
+
+def _path_solvers(X: Any, y: Any, alphas: Any) -> dict[str, Callable[[float], Any]]:
+    """By name, what gives the coefficients along a path for a tolerance, a line for each weight."""
+    columns = sparse.csc_matrix(X) if sparse.issparse(X) else np.asfortranarray(X)
+    found: dict[str, Callable[[float], Any]] = {
+        "ours": lambda tol: linear_path(X, y, alphas=alphas, tol=tol, fit_intercept=False).coefs[:, 0],
+        "scikit-learn": lambda tol: lasso_path(columns, y, alphas=alphas, tol=tol, max_iter=10**5)[1].T,
+    }
+    try:
+        from celer import celer_path
+
+        found["celer"] = lambda tol: celer_path(columns, y, "lasso", alphas=alphas, tol=tol)[1].T
+    except ImportError as error:
+        print(f"celer left out: {error}", file=sys.stderr)
+    try:
+        from skglm.datafits import Quadratic
+        from skglm.penalties import L1
+        from skglm.solvers import AndersonCD
+
+        def skglm(tol: float) -> Any:
+            solver = AndersonCD(tol=tol, fit_intercept=False, warm_start=True)
+            return solver.path(columns, y, Quadratic(), L1(1.0), alphas=alphas)[1].T
+
+        found["skglm"] = skglm
+    except ImportError as error:
+        print(f"skglm left out: {error}", file=sys.stderr)
+    return found
+
+
+# --- ten classes
+
+
+def classes(repeats: int) -> None:
+    """Multinomial regression of ten classes to ‖∇f‖ ≤ 1e-4, beside scikit-learn's lbfgs at the tolerance it needs."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50_000, 50))
+    labels = (X @ rng.standard_normal((50, 10)) + rng.gumbel(size=(50_000, 10))).argmax(axis=1)
+    digits = load_digits(return_X_y=True)
+    for name, rows, y in (("digits 1797 × 64", digits[0] / 16, digits[1]), ("normal 50,000 × 50", X, labels)):
+        lam = 1e-4
+        problem = Problem(
+            rows, y.astype(float), np.ones(len(y)), LOSSES["multinomial"], outputs=10, penalty=Penalty(l2=lam)
+        )
+
+        def peer(tol: float, rows: Any = rows, y: Any = y, lam: float = lam) -> Any:
+            return LogisticRegression(C=1 / (lam * len(y)), tol=tol, max_iter=5000).fit(rows, y)
+
+        def norm(model: Any, problem: Problem = problem) -> float:
+            return problem.anchor(np.column_stack([model.coef_, model.intercept_])).norm
+
+        tol = next(t for t in 10.0 ** -np.arange(2, 9) if norm(peer(t)) <= 1e-4)
+        times: dict[str, list[float]] = {"ours": [], "lbfgs": []}
+        for turn in range(repeats + 1):
+            for key in times:
+                began = time.process_time()
+                found = (
+                    LinearClassifier(alpha=lam, tol=1e-4, random_state=0).fit(rows, y) if key == "ours" else peer(tol)
+                )
+                if turn:
+                    times[key].append(time.process_time() - began)
+                assert norm(found) <= 2e-4
+        own, other = (statistics.median(times[key]) for key in ("ours", "lbfgs"))
+        print(
+            f"{name}: ours {1e3 * own:.1f} ms, scikit-learn's lbfgs {1e3 * other:.1f} ms, {other / own:.2f} ×",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("compile", "cores", "reads", "path", "classes"))
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, by comma")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=500_000, help="rows of the file that `reads` makes")
+    options = parser.parse_args()
+    if options.what == "compile":
+        compilation()
+    elif options.what == "cores":
+        cores([int(count) for count in options.threads.split(",")], options.repeats)
+    else:
+        warnings.simplefilter("ignore")
+        with threadpool_limits(1):
+            if options.what == "reads":
+                reads(options.rows, 40)
+            else:
+                (path if options.what == "path" else classes)(options.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Solutions along a path of penalty weights, each from the one before: `linear_path`, and what the estimators with
+cross-validation are made of.
+
+With an L1 penalty every step of the path begins with the columns that the strong rule keeps, and ends with a pass over
+all columns and a duality gap.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from vcsg.linear import inputs
+from vcsg.linear.classifier import LinearClassifier
+from vcsg.linear.duality import duality_gap
+from vcsg.linear.problem import Array, Penalty, Problem
+from vcsg.linear.regressor import LinearRegressor
+from vcsg.linear.solution import Journal, Solution
+from vcsg.linear.solvers import working_set
+from vcsg.linear.solvers.automatic import solve
+from vcsg.linear.solvers.choice import shape_of
+
+Tick = Callable[[], None]
+
+
+@dataclass
+class LinearPath:
+    """The solutions for a falling sequence of penalty weights."""
+
+    alphas: Array
+    coefs: Array
+    """The coefficients: by weight, output and feature."""
+    intercepts: Array
+    """The intercepts: by weight and output."""
+    solutions: list[Solution] = field(repr=False)
+
+    @property
+    def gaps(self) -> Array:
+        """The duality gap at every weight: a bound on what f is above its minimum; NaN where there is none."""
+        return np.array([solution.gap for solution in self.solutions])
+
+    def plot(self, ax: Any = None, mark: float | None = None, largest: int = 50) -> Any:
+        """Draw the coefficients over the weight of the penalty, and return the axes.
+
+        Args:
+            ax: The axes of matplotlib to draw into; None for new ones.
+            mark: A weight to be marked by a line.
+            largest: The most coefficients that are drawn: those with the largest values.
+        """
+        from matplotlib import pyplot
+
+        if ax is None:
+            ax = pyplot.figure(figsize=(7, 4.5), layout="constrained").add_subplot()
+        lines = self.coefs.reshape(len(self.alphas), -1)
+        size = np.abs(lines).max(axis=0)
+        for j in np.argsort(size)[::-1][:largest]:
+            if size[j] > 0:
+                ax.plot(self.alphas, lines[:, j], linewidth=1.2)
+        if mark is not None:
+            ax.axvline(mark, color="0.4", linestyle="--", linewidth=1, label=f"alpha = {mark:.3g}")
+            ax.legend(frameon=False)
+        ax.set(xscale="log", xlabel="alpha, the weight of the penalty", ylabel="coefficient")
+        ax.invert_xaxis()
+        return ax
+
+
+@dataclass
+class ProgressBar:
+    """A bar on the standard error stream that threads may move on together."""
+
+    total: int
+    shown: bool
+    done: int = 0
+    lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def tick(self) -> None:
+        """Count one more fit, and draw the bar."""
+        with self.lock:
+            self.done += 1
+            if self.shown:
+                full = 30 * self.done // self.total
+                end = "\n" if self.done == self.total else "\r"
+                print(f"[{'█' * full}{'·' * (30 - full)}] {self.done}/{self.total} fits", end=end, file=sys.stderr)
+
+
+def without_features(problem: Problem, tol: float) -> Array:
+    """The best point with all coefficients 0: intercepts alone."""
+    x = np.zeros(problem.shape)
+    if problem.bias:
+        alone = replace(problem, rows=np.zeros((problem.n, 1)), penalty=Penalty(l2=1.0))
+        x[:, -1] = solve(alone, np.zeros(alone.shape), tol).x[:, -1]
+    return x
+
+
+def grid(problem: Problem, penalty: str, l1_ratio: float, count: int, eps: float, tol: float) -> Array:
+    """Weights that fall geometrically.
+
+    With an L1 part they begin where the first coefficient is no longer 0 and end at `eps` of that; for the L2 penalty
+    they go from 1e4/n to 1e-4/n, as those of LogisticRegressionCV do.
+    """
+    share = {"l1": 1.0, "elasticnet": l1_ratio}.get(penalty, 0.0)
+    if not share:
+        return np.geomspace(1e4, 1e-4, count) / problem.n
+    slope = problem.anchor(without_features(problem, tol)).gradient[:, :-1]
+    top = float((-slope if problem.penalty.positive else np.abs(slope)).max(initial=0.0)) / share
+    return np.geomspace(top, eps * top, count) if top > 0 else np.full(count, np.finfo(float).tiny)
+
+
+def solve_path(
+    problem: Problem, alphas: Array, penalty: str, l1_ratio: float, tol: float, passes: float, seed: int = 0,
+    tick: Tick = lambda: None,
+) -> list[Solution]:  # fmt: skip
+    """The solutions for falling weights of the penalty, each from the one before.
+
+    With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
+    large beside the weight, and coefficients would stay 0 that should not.
+    """
+    x, found, stronger = np.zeros(problem.shape), [], 0.0
+    if penalty != "l2":
+        x = without_features(problem, tol)
+    columns = None
+    for alpha in alphas:
+        terms = inputs.penalty(penalty, float(alpha), l1_ratio, problem.penalty.positive)
+        part = replace(problem, penalty=terms)
+        if shape_of(part, x, tol).lasso:
+            columns = part.rows.tocsc() if part.sparse and columns is None else columns
+            journal = Journal(passes)
+            solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
+            solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
+            stronger = terms.l1
+        else:
+            solution = solve(part, x, tol, passes, seed)
+        solution.last = None  # it refers to an array of the size of y
+        found.append(solution)
+        x = solution.x
+        tick()
+    return found
+
+
+def joined(alphas: Array, solutions: list[Solution]) -> LinearPath:
+    """The path that these solutions make."""
+    points = np.stack([solution.x for solution in solutions])
+    return LinearPath(np.asarray(alphas), points[:, :, :-1], points[:, :, -1], solutions)
+
+
+def linear_path(
+    X: Any, y: Any, loss: str = "squared", *, penalty: str = "l1", l1_ratio: float = 0.5, alphas: Any = None,
+    n_alphas: int = 100, eps: float = 1e-3, fit_intercept: bool = True, positive: bool = False,
+    sample_weight: Any = None, tol: float = 1e-4, max_iter: int = 1000, progress: bool = False, **options: Any,
+) -> LinearPath:  # fmt: skip
+    """Fit a linear model for a falling sequence of penalty weights, each from the solution before.
+
+    Args:
+        X: The rows.
+        y: The targets; for "logistic" and "squared-hinge", the classes.
+        loss: A loss of `LinearRegressor` or `LinearClassifier`.
+        penalty: "l1", "elasticnet" or "l2".
+        l1_ratio: The share of the L1 term in "elasticnet".
+        alphas: The weights of the penalty; None for `n_alphas` of them, from where all coefficients are 0 down.
+        n_alphas: The number of weights.
+        eps: The last weight in units of the first.
+        fit_intercept: Whether to fit an intercept.
+        positive: Whether coefficients are bounded to be 0 or above.
+        sample_weight: The weight of each row.
+        tol: The bound on ‖∇f‖ at every solution; with an L1 penalty in units of its weight, where that is below 1.
+        max_iter: The largest number of passes over the data for each solution.
+        progress: Whether to draw a progress bar on the standard error stream.
+        options: Other options of `LinearRegressor` or `LinearClassifier`, such as `scale` or `class_weight`.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.eye(4)
+        >>> path = linear_path(X, np.array([4.0, -2.0, 1.0, -3.0]), n_alphas=5, fit_intercept=False)
+        >>> [int((coef != 0).sum()) for coef in path.coefs]
+        [0, 4, 4, 4, 4]
+    """
+    kind: Any = LinearClassifier if loss in LinearClassifier.losses else LinearRegressor
+    bounds = {"positive": positive} if kind is LinearRegressor else {}
+    model = kind(loss, penalty=penalty, l1_ratio=l1_ratio, fit_intercept=fit_intercept, tol=tol, max_iter=max_iter,
+                 **bounds, **options)  # fmt: skip
+    problem = model._path_problem(X, y, sample_weight)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = falling(problem, alphas, penalty, l1_ratio, n_alphas, eps, tol)
+            bar = ProgressBar(len(weights), progress)
+            return joined(weights, solve_path(problem, weights, penalty, l1_ratio, tol, float(max_iter), tick=bar.tick))
+    except FloatingPointError as error:
+        inputs.explain_overflow(problem.rows, problem.y, error)
+        raise
+
+
+def falling(problem: Problem, alphas: Any, penalty: str, l1_ratio: float, count: int, eps: float, tol: float) -> Array:
+    """The weights as they were given, from the largest down, or those of `grid`."""
+    if penalty not in ("l1", "elasticnet", "l2"):
+        raise ValueError(f"penalty = {penalty!r}: a path has 'l1', 'elasticnet' or 'l2'")
+    inputs.number("l1_ratio", l1_ratio, 0, 1, closed=True)
+    if alphas is None:
+        inputs.whole("n_alphas", count, 1)
+        inputs.number("eps", eps, 0, 1, closed=True, above=True)
+        return grid(problem, penalty, l1_ratio, count, eps, tol)
+    weights = np.sort(np.asarray(alphas, np.float64).reshape(-1))[::-1]
+    if not weights.size or not np.isfinite(weights).all() or weights[-1] <= 0:
+        raise ValueError(f"alphas = {alphas!r}: give numbers above 0")
+    return weights

@@ -1,0 +1,60 @@
+"""What is told of compilation, and that rows which may not be written to need none of their own."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from vcsg.linear import LinearClassifier
+from vcsg.linear.kernels import loops
+from vcsg.linear.kernels.notice import CompileNotice
+from vcsg.linear.problem import readable
+
+
+class Terminal:
+    """A stream that says whether it is a terminal, and keeps what is written."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("terminal", "lines"), [(True, 4), (False, 1)])
+def test_compilation_is_told_after_two_seconds(terminal: bool, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = Terminal(terminal), [0.0]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("vcsg.linear.kernels.notice.time.perf_counter", lambda: now[0])
+    notice = CompileNotice()
+    for seconds in (1.5, 0.4, 0.2, 0.2):  # 1.5, 1.9, 2.1 and 2.3 s in all
+        notice.on_start(None)
+        notice.on_start(None)
+        now[0] += seconds
+        notice.on_end(None)
+        notice.on_end(None)
+        now[0] += 100.0  # time between compilations does not count
+    assert stream.text.count(" functions in 2 s") == lines
+
+
+def test_rows_that_may_not_be_written_to_take_the_same_loops() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    expected = LinearClassifier(solver="l-bfgs").fit(X, y).coef_
+    before = len(loops.evaluate.signatures)
+    X.setflags(write=False)
+    np.testing.assert_allclose(LinearClassifier(solver="l-bfgs").fit(X, y).coef_, expected, rtol=1e-9)
+    assert len(loops.evaluate.signatures) == before
+    view = readable(X)
+    assert np.shares_memory(view, X)
+    assert view.flags.writeable
+    assert not X.flags.writeable

@@ -1,0 +1,183 @@
+"""Regressions beyond least squares: counts, quantiles, bounds, offsets and several targets, beside scikit-learn's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.linear_model import (
+    GammaRegressor,
+    Lasso,
+    LinearRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+    TweedieRegressor,
+)
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from vcsg.linear import LinearClassifier, LinearRegressor
+
+COUNTS = {
+    "poisson": lambda alpha: PoissonRegressor(alpha=alpha, solver="newton-cholesky", tol=1e-12),
+    "gamma": lambda alpha: GammaRegressor(alpha=alpha, solver="newton-cholesky", tol=1e-12),
+    "tweedie": lambda alpha: TweedieRegressor(power=1.5, alpha=alpha, solver="newton-cholesky", tol=1e-12),
+}
+
+
+def counted(n: int, d: int = 4) -> tuple[Any, Any, Any]:
+    """Rows, targets above 0 with a mean of exp(aᵀw + 1), and weights."""
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, d))
+    return X, rng.gamma(2.0, np.exp(X @ rng.normal(size=d) * 0.4 + 1) / 2), rng.random(n) + 0.5
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize(("n", "form"), [(200, "dense"), (5000, "dense"), (200, "sparse")])
+def test_counts_as_scikit_learn_has_them(name: str, n: int, form: str) -> None:
+    X, y, weight = counted(n, d=20 if n == 5000 else 4)  # 5000 × 21² is beyond Newton's method: L-BFGS
+    rows = sparse.csr_matrix(X) if form == "sparse" else X
+    ours = LinearRegressor(name, alpha=0.01, tol=1e-9, random_state=0).fit(rows, y, sample_weight=weight)
+    peer = COUNTS[name](0.01).fit(X, y, sample_weight=weight)
+    assert ours.solver_ == ("newton" if n == 200 else "l-bfgs")
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-7)
+    np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-7)
+    np.testing.assert_allclose(ours.predict(rows), peer.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_exposure_is_a_factor_of_the_mean(name: str) -> None:
+    """The gradient with the mean exposure·exp(z), written out: 0 at the solution; and an offset is its logarithm."""
+    X, y, weight = counted(200)
+    exposure, power = np.random.default_rng(1).random(200) + 0.2, {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.5}[name]
+    model = LinearRegressor(name, alpha=0.02, tol=1e-10).fit(X, y, sample_weight=weight, exposure=exposure)
+    mean = model.predict(X, exposure=exposure)
+    slope = weight / weight.mean() * (mean ** (2 - power) - y * mean ** (1 - power)) / 200
+    np.testing.assert_allclose(X.T @ slope + 0.02 * model.coef_, 0, atol=1e-9)
+    assert slope.sum() == pytest.approx(0, abs=1e-9)
+    other = LinearRegressor(name, alpha=0.02, tol=1e-10).fit(X, y, sample_weight=weight, offset=np.log(exposure))
+    np.testing.assert_allclose(other.coef_, model.coef_, rtol=1e-12)
+
+
+def test_an_offset_moves_the_targets_of_residuals() -> None:
+    X, y, _ = counted(100)
+    offset = np.arange(100.0)
+    shifted = LinearRegressor(tol=1e-10).fit(X, y + offset, offset=offset)
+    np.testing.assert_allclose(shifted.coef_, LinearRegressor(tol=1e-10).fit(X, y).coef_, atol=1e-8)
+    np.testing.assert_allclose(shifted.predict(X, offset=offset), shifted.predict(X) + offset)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.5])
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_quantiles_as_linear_programming_finds_them(level: float, alpha: float, form: str) -> None:
+    X, y, weight = counted(151)
+    peer = QuantileRegressor(quantile=level, alpha=alpha).fit(X, y, sample_weight=weight)
+    rows = sparse.csr_matrix(X) if form == "sparse" else X
+    ours = LinearRegressor("quantile", quantile=level, penalty="l1", alpha=alpha).fit(rows, y, sample_weight=weight)
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
+    np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-6)
+    assert ours.solver_ == "interior-point"
+    assert ours.certificate_ is None
+    assert ours.history_[-1].gradient_norm <= 1e-8
+
+
+def test_the_duality_gap_of_a_quantile_bounds_the_objective() -> None:
+    """With an L2 penalty: no other point is lower than f minus the gap, at any stage."""
+    X, y, _ = counted(60)
+    model = LinearRegressor("quantile", quantile=0.7, alpha=0.1, tol=1e-12).fit(X, y)
+    least = model.history_[-1].objective
+    for entry in model.history_:
+        assert entry.objective - least <= entry.gradient_norm * (1 + 1e-9) + 1e-12
+    r = y - model.predict(X)
+    value = np.where(r > 0, 0.7 * r, -0.3 * r).mean() + 0.05 * (model.coef_**2).sum()
+    assert least == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_bounds_as_scikit_learn_has_them(form: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 12)) * (rng.random((80, 12)) < 0.5)
+    y, rows = X @ rng.normal(size=12) + rng.normal(size=80), sparse.csr_matrix(X) if form == "sparse" else X
+    pairs = [
+        (Lasso(alpha=0.05, positive=True, tol=1e-12), {"penalty": "l1", "alpha": 0.05}),
+        (LinearRegression(positive=True), {"penalty": None}),
+        (Ridge(alpha=4.0, positive=True, solver="lbfgs", tol=1e-12), {"alpha": 0.05}),
+    ]
+    for peer, options in pairs:
+        ours = LinearRegressor(positive=True, tol=1e-9, **options).fit(rows, y)
+        np.testing.assert_allclose(ours.coef_, peer.fit(X, y).coef_, atol=1e-6)
+        assert (ours.coef_ == 0).any()
+        assert ours.solver_ == "working-set"
+
+
+def test_positive_counts_meet_the_optimality_conditions() -> None:
+    X, y, _ = counted(300)
+    model = LinearRegressor("poisson", positive=True, alpha=0.01, tol=1e-8).fit(X, y)
+    slope = X.T @ (model.predict(X) - y) / 300 + 0.01 * model.coef_
+    assert (model.coef_ == 0).any()
+    assert np.abs(slope[model.coef_ > 0]).max() <= 1e-7
+    assert slope[model.coef_ == 0].min() >= -1e-7
+
+
+def test_several_targets_are_fitted_by_themselves() -> None:
+    X, y, weight = counted(120)
+    both = np.column_stack([y, np.log(y)])
+    model = LinearRegressor(tol=1e-10).fit(X, both, sample_weight=weight)
+    for k in range(2):
+        alone = LinearRegressor(tol=1e-10).fit(X, both[:, k], sample_weight=weight)
+        np.testing.assert_allclose(model.coef_[k], alone.coef_, rtol=1e-12)
+        np.testing.assert_allclose(model.predict(X)[:, k], alone.predict(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [LinearClassifier, LinearRegressor])
+def test_early_stopping_takes_the_point_that_suits_held_out_rows(kind: Any) -> None:
+    """Many features of noise and hardly a penalty: the held-out loss rises long before the minimum."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 120))
+    y = X[:, 0] + rng.normal(size=300)
+    y = y > 0 if kind is LinearClassifier else y
+    model = kind(alpha=1e-9, tol=1e-8, early_stopping=True, validation_fraction=0.3, random_state=0).fit(X, y)
+    losses = model.validation_losses_
+    assert int(np.argmin(losses)) == len(losses) - 6
+    assert model.certificate_ is None
+    full = kind(alpha=1e-9, tol=1e-8).fit(X, y)
+    fresh = rng.normal(size=(2000, 120))
+    truth = fresh[:, 0] > 0 if kind is LinearClassifier else fresh[:, 0]
+    assert np.linalg.norm(model.coef_) < np.linalg.norm(full.coef_)
+    assert model.score(fresh, truth) > full.score(fresh, truth)
+
+
+@pytest.mark.parametrize("loss", ["poisson", "quantile"])
+def test_scikit_learns_checks_of_losses(loss: str) -> None:
+    for estimator, check in estimator_checks_generator(LinearRegressor(loss)):
+        check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("options", "fit", "text"),
+    [
+        ({"loss": "poisson"}, {"y": -1.0}, "y goes from -1"),
+        ({"loss": "gamma"}, {"y": 0.0}, "above 0"),
+        ({"loss": "tweedie", "power": 3.0}, {}, "power = 3.0: give a number from 1 to 2"),
+        ({"loss": "quantile", "quantile": 1.0}, {}, "give a level below 1"),
+        ({"loss": "quantile", "solver": "newton"}, {}, "choose 'auto'"),
+        ({"loss": "poisson", "solver": "growing-svrg"}, {}, "bound on its curvature"),
+        ({"loss": "poisson", "method": "svrg"}, {}, "no bound on its curvature"),
+        ({"positive": True, "solver": "newton"}, {}, "positive=True needs"),
+        ({"positive": True, "loss": "welsch"}, {}, "positive=True needs"),
+        ({}, {"exposure": np.ones(50)}, "give offset"),
+        ({"loss": "poisson"}, {"exposure": np.zeros(50)}, "not above 0"),
+        ({}, {"offset": np.ones(3)}, "a number for each of the 50 rows"),
+        ({"early_stopping": True, "validation_fraction": 0.001}, {}, "leaves rows on both sides"),
+        ({"early_stopping": True, "solver": "newton"}, {}, "needs solver='auto'"),
+        ({"early_stopping": True, "loss": "quantile"}, {}, "needs a loss other than"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(options: dict[str, Any], fit: dict[str, Any], text: str) -> None:
+    X, y, _ = counted(50)
+    y[0] = fit.pop("y", y[0])
+    with pytest.raises(ValueError, match=text):
+        LinearRegressor(**options).fit(X, y, **fit)
