@@ -11,7 +11,8 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options", "optimizer",
-        "presets", "training", "linear", "workloads", "study", "experiments", "extend", "commands", "cli", "__main__",
+        "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
+        "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "theory": [
@@ -50,6 +51,7 @@ ORDER: dict[str, list[str]] = {
         "targets", "records", "adapter", "baselines", "imports", "methods", "settings", "budgets", "protocols",
         "search", "plan", "running", "measuring", "compare", "reproduce", "view", "report", "outcome",
     ],
+    "integrations": ["tracking", "with_lightning", "with_accelerate", "with_transformers", "with_skorch"],
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
         "report_command", "list_command", "data_command", "plan_command", "complexity_command",
@@ -83,6 +85,7 @@ EXTRAS = {
     "linear": {"dask", "llvmlite", "matplotlib", "numba", "pyarrow", "scipy", "sklearn", "threadpoolctl"},
     "workloads": {"PIL", "pooch", "requests"},
     "study": {"matplotlib", "plotly", "rich", "safetensors"},
+    "integrations": {"accelerate", "lightning", "skorch", "transformers"},
     "experiments": {"matplotlib", "plotly", "rich", "scipy"},
     "commands": {"typer"},
     "cli": {"typer"},

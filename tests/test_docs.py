@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,19 +15,24 @@ import pytest
 import torch
 
 import vcsg
+from vcsg import integrations
 from vcsg.method import registry
 from vcsg.study.baselines import BASELINES
 from vcsg.workloads import datasets, models, problems, workload
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ALONE = {"docs/paper.md"}
+ALONE = {"docs/paper.md", "docs/integrations.md"}
 """Pages whose blocks run each in a namespace of its own; on the others a block continues those before it."""
+OPTIONAL = ("lightning", "accelerate", "transformers", "skorch", "tensorboard", "mlflow", "wandb")
+"""Packages that a block may need and that need not be installed; the block is then skipped."""
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 METHODS = ROOT / "docs" / "methods.md"
+TRACKERS = {"MLFLOW_TRACKING_URI": "mlruns", "MLFLOW_ALLOW_FILE_STORE": "true", "WANDB_SILENT": "true"}
+"""Settings of trackers that keep their files in the folder of the test."""
 QUOTED = re.compile(r"([\d.]+) to ([\d.]+) × a step of plain SGD")
 TRIPLE = re.compile(r"\(([^()]+), ([^()]+), ([^()]+)\)")
 
@@ -77,11 +83,24 @@ def load(path: Path) -> Page:
     return Page(path, fences(path, "python"))
 
 
+def missing(code: str) -> list[str]:
+    """The optional packages that a block imports and that are not installed."""
+    imported = set(re.findall(r"[\w]+", "\n".join(re.findall(r"^(?:from|import) (\S+)", code, re.MULTILINE))))
+    glue = "".join(re.findall(r"^from vcsg.integrations import (.*)$", code, re.MULTILINE))
+    imported |= {extra for name, extra in integrations._EXTRAS.items() if name in glue}
+    return [package for package in OPTIONAL if package in imported and find_spec(package) is None]
+
+
 def blocks() -> list[Any]:
     return [
-        pytest.param(page, index, id=f"{name(page)}:{line}")
+        pytest.param(
+            page,
+            index,
+            id=f"{name(page)}:{line}",
+            marks=pytest.mark.skipif(bool(lacking := missing(code)), reason=f"not installed: {', '.join(lacking)}"),
+        )
         for page in PAGES
-        for index, (line, _) in enumerate(fences(page, "python"))
+        for index, (line, code) in enumerate(fences(page, "python"))
     ]
 
 
@@ -99,6 +118,8 @@ def one_thread() -> Iterator[None]:
 def test_example_runs(path: Path, index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = load(path)
     monkeypatch.chdir(tmp_path)
+    for variable, value in TRACKERS.items():
+        monkeypatch.setenv(variable, value)
     # What a page registers stays on that page.
     for (module, attribute), entries in zip(REGISTRIES, page.registries, strict=True):
         monkeypatch.setattr(module, attribute, entries)

@@ -241,8 +241,20 @@ class FiniteSumOptimizer(Optimizer):
         return self._state.L
 
     @property
+    def needs_one_point(self) -> bool:
+        """Whether the method needs the gradient at x alone, as the optimizers of torch.optim do."""
+        return self._course.needs_one_point
+
+    @property
+    def step_sizes(self) -> list[float] | None:
+        """η of each parameter group, as the next step would have it; None until it is known (L may be unknown yet)."""
+        if self._state.L is None or self._state.plan is None:
+            return None
+        return [self._course.step_size(float(group["lr"])) for group in self.param_groups]
+
+    @property
     def certificate(self) -> Certificate | None:
-        """What is promised of ‖∇f‖² at the last anchor, where `vcsg.stationary` ended `batches` there; else None."""
+        """What is promised of ‖∇f‖² at the last anchor, where `vcsg.stationary` ended the run there; else None."""
         return self._certificate
 
     @property
@@ -305,8 +317,7 @@ class FiniteSumOptimizer(Optimizer):
         def finished() -> bool:
             nonlocal seen
             fresh, seen = self.record is not seen, self.record
-            if until is not None and fresh and self.record is not None and self._heed(until(self.record)):
-                self._certificate = until.certificate(self.record) if isinstance(until, Stationary) else None
+            if until is not None and fresh and self.ends(until):
                 return True
             if time.monotonic() >= deadline:
                 self.stop()
@@ -332,6 +343,14 @@ class FiniteSumOptimizer(Optimizer):
             self._executor.ranks.forget()
             with torch.no_grad():
                 self._executor.settle()
+
+    def ends(self, until: Until) -> bool:
+        """Ask a rule about the last record: whether it ends the run. It may ask for a full anchor instead."""
+        if self.record is None:
+            return False
+        ended = self._heed(until(self.record))
+        self._certificate = until.certificate(self.record) if ended and isinstance(until, Stationary) else None
+        return ended
 
     def _heed(self, answer: bool | Answer) -> bool:
         """Whether the rule that gave this answer ends the run; it may ask for a full anchor instead."""

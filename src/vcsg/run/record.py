@@ -54,6 +54,30 @@ class Record:
         """The unbiased estimate of ‖∇f‖² at the anchor; exact where the anchor took all n samples."""
         return self.anchor.gradient_norm2 if self.anchor else math.nan
 
+    def scalars(self) -> dict[str, float]:
+        """Every number of the record by its name, for a logger: flat, and without those that are not known or finite.
+
+        An anchor adds `loss`, `variance`, `gradient_norm2`, `rough_bound` and `anchor_size`, the number of its samples.
+        """
+        anchor = self.anchor
+        numbers: dict[str, float | None] = {
+            "epoch": self.epoch,
+            "passes": self.passes,
+            "ifo": self.ifo,
+            "B": self.B,
+            "b": self.b,
+            "length": self.length,
+            "step_size": self.step_size,
+            "L": self.L,
+            "eps": self.eps,
+            "loss": self.loss,
+            "variance": self.variance,
+            "gradient_norm2": self.gradient_norm2,
+            "rough_bound": anchor.rough_bound if anchor else None,
+            "anchor_size": anchor.B if anchor else None,
+        }
+        return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
 
