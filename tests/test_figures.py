@@ -17,7 +17,7 @@ from vcsg.study.records import Row, RunRecord, load
 from vcsg.study.targets import Target
 from vcsg.study.view.curves import POINTS, ceiling, curve, curves, path
 from vcsg.study.view.epoch_series import anchored_runs, epochs_of
-from vcsg.study.view.figures import FORMATS, draw, figures, file_name
+from vcsg.study.view.figures import FORMATS, draw, figures, file_name, together
 from vcsg.study.view.figures.anchors import inside
 from vcsg.study.view.figures.axes import SETTINGS, plain
 from vcsg.study.view.figures.bars import to_target
@@ -65,6 +65,14 @@ class TestFiles:
         stems = {file.stem for file in paths}
         assert {"fig1-paper", "fig1-paper-ifo", "fig2-paper", "fig2-paper-ifo"} <= stems
         assert {"to-target-mnist-lenet-300-100-test-error-0.025", "inside-mnist-lenet-300-100-paper-vcsg"} <= stems
+
+    def test_one_figure_has_the_methods_of_all_protocols(self, runs: list[RunRecord]) -> None:
+        """With the protocol in a name that two of them have."""
+        assert "fig2" in dict(figures(runs))
+        assert "fig2" not in dict(figures([run for run in runs if run.config.protocol == "paper"]))
+        labels = {run.config.label for run in together(runs)}
+        assert {"VCSG, paper", "VCSG, tuned"} <= labels
+        assert {run.config.protocol for run in together(runs)} == {""}
 
     @pytest.mark.parametrize("suffix", FORMATS)
     def test_the_same_records_make_the_same_file(self, suffix: str, runs: list[RunRecord], tmp_path: Path) -> None:

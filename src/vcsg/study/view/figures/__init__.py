@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,8 @@ def figures(
         yield file_name("fig1", protocol, "ifo"), partial(overview.overview, *given, unit="ifo")
         yield file_name("fig2", protocol), partial(overview.against_time, *given)
         yield file_name("fig2", protocol, "ifo"), partial(overview.against_time, *given, unit="ifo")
+    if len({run.config.protocol for run in own}) > 1:
+        yield "fig2", partial(overview.against_time, together(own), "", by_workload)
     for workload in workloads:
         here = [run for run in own if run.config.workload == workload]
         for target in by_workload.get(workload, ()):
@@ -79,6 +82,19 @@ def figures(
     for run in epoch_series.anchored_runs(own):
         config = run.config
         yield file_name("inside", config.workload, config.protocol, config.label), partial(anchors.inside, run)
+
+
+def together(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The same runs under no protocol, so that one figure has them all; a name that two protocols have tells which."""
+    protocols: dict[str, set[str]] = {}
+    for run in runs:
+        protocols.setdefault(run.config.label, set()).add(run.config.protocol)
+    return [
+        replace(run, config=replace(run.config, protocol="", label=f"{run.config.label}, {run.config.protocol}"))
+        if len(protocols[run.config.label]) > 1
+        else replace(run, config=replace(run.config, protocol=""))
+        for run in runs
+    ]
 
 
 def file_name(*parts: str) -> str:
