@@ -21,9 +21,10 @@ ORDER: dict[str, list[str]] = {
         "method_plan", "plan_tables", "plan_figure", "planner",
     ],
     "run": [
-        "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "certificate", "record", "watch", "handed_batches", "state", "holder",
-        "course", "point", "looking", "ranks", "closures",
+        "vectors", "estimator", "preconditioning", "variance", "per_sample", "sampling", "randomness", "feeding",
+        "certificate", "record", "watch", "handed_batches", "state", "holder", "smoothness", "power_iteration",
+        "faults", "judging", "planning", "stepping", "handing_over", "reservoir",
+        "course_options", "course", "point", "looking", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

@@ -32,7 +32,8 @@ from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
 from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
-from vcsg.run.course import Course, CourseOptions, logger
+from vcsg.run.course import Course, logger
+from vcsg.run.course_options import CourseOptions
 from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
 from vcsg.run.point import Closure, Point, placed
 from vcsg.run.ranks import ranks_of
