@@ -10,8 +10,9 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options", "optimizer",
-        "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
+        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options",
+        "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
+        "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
         "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
