@@ -8,6 +8,9 @@ An executor does the work of a phase, one batch at a time or many, and reports n
 `take_curvatures`, `take_steps`. The course counts, judges, goes back or on, and says what comes next: `state.phase` and
 `state.position`, `rule`, `levels`, `step_size`. What has to be done with the point as a whole (keep it, go back to it,
 step along m) it asks of the `Holder`. So every executor runs the same method, by construction.
+
+How a question is answered stands with its topic, in functions that are given the state: `planning`, `stepping`,
+`judging`, `smoothness`, `handing_over`, `reservoir`, `faults`. What follows from the answer is decided here.
 """
 
 from __future__ import annotations
