@@ -150,7 +150,8 @@ def reads(n: int, d: int) -> None:
 
 def _our_reads(rows: Any, y: Any, lam: float) -> list[tuple[int, float]]:
     blocks.LARGE, before = 0, blocks.LARGE
-    out_of_core.SAMPLE = min(out_of_core.SAMPLE, rows.nbytes // 20)
+    # The share of the rows that fits the memory for a sample is that of a far larger file.
+    out_of_core.SAMPLE = min(out_of_core.SAMPLE, rows.nbytes // 20)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = LinearClassifier(alpha=lam, tol=1e-5, random_state=0).fit(rows, y)

@@ -36,11 +36,11 @@ print(f"vcsg: {optimizer.passes:.2f} passes counted in 3 of the loop, test error
 
 # A method without a second point needs no closure.
 model = lenet_300_100()
-optimizer = vcsg.Auto(model.parameters(), n=len(train), batch_size=64)
+auto = vcsg.Auto(model.parameters(), n=len(train), batch_size=64)
 for _ in range(3):
     for images, labels in loader:
-        optimizer.zero_grad()
+        auto.zero_grad()
         cross_entropy(model(images), labels).backward()
-        optimizer.step()
-optimizer.load_output()  # the average of the points
-print(f"auto: {optimizer.passes:.2f} passes, test error {error(model):.1%}")
+        auto.step()
+auto.load_output()  # the average of the points
+print(f"auto: {auto.passes:.2f} passes, test error {error(model):.1%}")
