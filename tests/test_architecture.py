@@ -10,8 +10,9 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options", "optimizer",
-        "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
+        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options",
+        "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
+        "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
         "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
@@ -21,9 +22,10 @@ ORDER: dict[str, list[str]] = {
         "method_plan", "plan_tables", "plan_figure", "planner",
     ],
     "run": [
-        "vectors", "estimator", "preconditioning", "variance", "per_sample", "smoothness", "power_iteration",
-        "sampling", "randomness", "feeding", "certificate", "record", "watch", "handed_batches", "state", "holder",
-        "course", "point", "looking", "ranks", "closures",
+        "vectors", "estimator", "preconditioning", "variance", "per_sample", "sampling", "randomness", "feeding",
+        "certificate", "record", "watch", "handed_batches", "state", "holder", "smoothness", "power_iteration",
+        "faults", "judging", "planning", "stepping", "handing_over", "reservoir",
+        "course_options", "course", "point", "looking", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

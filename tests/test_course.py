@@ -14,7 +14,9 @@ import pytest
 
 from vcsg.method import Constant, Facts, Method, Plan, Weights, make
 from vcsg.method.schedules import Given, PowerLaw
-from vcsg.run.course import MAX_ROLLBACKS, Course, CourseOptions
+from vcsg.run.course import Course
+from vcsg.run.course_options import CourseOptions
+from vcsg.run.faults import MAX_ROLLBACKS
 from vcsg.run.holder import StepNumbers
 from vcsg.run.sampling import Share
 from vcsg.run.variance import AnchorSum

@@ -13,7 +13,8 @@ from nets import net_closure
 import vcsg
 from vcsg import FiniteSumOptimizer
 from vcsg.method import Method
-from vcsg.run.course import Course, CourseOptions
+from vcsg.run.course import Course
+from vcsg.run.course_options import CourseOptions
 from vcsg.run.state import CourseState
 from vcsg.run.variance import Anchor, AnchorSum
 from vcsg.run.watch import LAST_STEPS, Watch

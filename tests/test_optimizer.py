@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import vcsg
 from vcsg import FiniteSumOptimizer
 from vcsg.optimizer_options import CommonOptions
-from vcsg.run.course import MAX_ROLLBACKS
+from vcsg.run.faults import MAX_ROLLBACKS
 from vcsg.run.power_iteration import curvature
 
 METHODS = sorted(vcsg.methods())

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import vcsg
 from vcsg import FiniteSumOptimizer
 from vcsg.method.schedules import Facts, VarianceControlled
-from vcsg.run.course import Course, CourseOptions
+from vcsg.run.course import Course
+from vcsg.run.course_options import CourseOptions
 from vcsg.run.variance import Anchor, AnchorSum
 from vcsg.run.watch import BadSamples, Diverged, Watch
 

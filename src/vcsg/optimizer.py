@@ -6,14 +6,12 @@ only while the closure runs is it anywhere else.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
@@ -23,32 +21,26 @@ from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
-from vcsg.method import registry
+from vcsg.making_runs import make_run, resolve
 from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
-from vcsg.method.whole_batches import DRAW, for_batches, options_for_batches
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
+from vcsg.optimizer_state import check_settings, place_tensors, saved_run, without_means
+from vcsg.ordinary_loops import check_closureless, check_loader, check_source, sizes_of, step_with_gradients
+from vcsg.preset_face import preset_doc, preset_signature
 from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
-from vcsg.run.course import Course, CourseOptions, logger
-from vcsg.run.feeding import Feed, PhaseSampler, check_length, feed, not_finite, sized_batches
-from vcsg.run.point import Closure, Point, placed
-from vcsg.run.ranks import ranks_of
+from vcsg.run.course import Course, logger
+from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite, sized_batches
+from vcsg.run.point import Closure
 from vcsg.run.record import Answer, Record, Stationary, Until
 from vcsg.run.sampling import Phase
 from vcsg.run.state import CourseState
 from vcsg.run.vectors import foreach
 from vcsg.run.watch import BadSamples
-
-CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients at two points, or at one anchor:
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()
-        return loss
-    optimizer.step(closure)"""
 
 
 class FiniteSumOptimizer(Optimizer):
@@ -100,11 +92,8 @@ class FiniteSumOptimizer(Optimizer):
         if method is None:
             return
         cls.factory = staticmethod(method)
-        cls.__doc__ = _preset_doc(method)
-        common = inspect.signature(FiniteSumOptimizer.__init__).parameters.values()
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(method).parameters.values()]
-        kept = [p for p in common if p.name not in ("self", "method", "options")]
-        cls.__signature__ = inspect.Signature([*kept[:2], *own, *kept[2:]])  # type: ignore[attr-defined]
+        cls.__doc__ = preset_doc(method, FiniteSumOptimizer.__doc__)
+        cls.__signature__ = preset_signature(method, FiniteSumOptimizer.__init__)  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -132,7 +121,7 @@ class FiniteSumOptimizer(Optimizer):
     ) -> None:
         check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
         if n is None:
-            self._resolve(method, options)  # what it refuses is refused now, and not when n is known
+            resolve(self.factory, method, options)  # what it refuses is refused now, and not when n is known
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
         self._certificate: Certificate | None = None
@@ -152,45 +141,9 @@ class FiniteSumOptimizer(Optimizer):
 
     def _begin(self, n: int, batch_size: int | None) -> None:
         """Make the run, for n samples that are drawn here, or that a loop hands over in batches."""
-        given = self._given
-        ranks = ranks_of(given.group, least=2 if given.buffers else 1)  # BatchNorm has no statistics of one sample
-        given.check_batch_size(n, batch_size, ranks.share.ranks)
-        b = None if batch_size is None else int(batch_size) * ranks.share.ranks
-        method = self._resolve(given.method, given.options, b)
-        if given.step is not None:
-            method = replace(method, step=given.step)
-        lr, L = given.lr, given.L
-        if L is not None and not method.needs_L:
-            rule = type(method.step).__name__
-            raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
-        # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
-        unit = float(lr) if lr is not None and L is None else 1.0
-        L = method.base / unit if lr is not None and L is None else L
-        point = Point(self, given.buffers, given.clip_norm, method.step)
-        size = None if batch_size is None else int(batch_size)
-        chosen = CourseOptions(given.output or method.output, given.variance, given.chunk, given.clip_norm, size)
-        course = Course(method, int(n), point, ranks.share, chosen, given.seed, L, unit)
-        self._made = ClosureExecutor(course, point, ranks)
-        self._given = given._replace(group=None, buffers=[])  # who holds a group keeps its threads
-        self._sampler = PhaseSampler(course.remaining)
-
-    @classmethod
-    def _resolve(cls, method: Method | str | None, options: dict[str, Any], b: int | None = None) -> Method:
-        """The method, for mini-batches of b samples that a loop hands over where b is given."""
-        factory = cls.factory if method is None else None
-        if isinstance(method, str) and cls.factory is None:
-            factory = registry.factory(method)
-        if factory is not None:
-            found = registry.build(factory, options if b is None else options_for_batches(factory, options, b))
-            return found if b is None else for_batches(found, b)
-        if not isinstance(method, Method) or cls.factory is not None:
-            raise TypeError(
-                f"method = {method!r}: FiniteSumOptimizer takes a Method or a name ({', '.join(registry.methods())}), "
-                "its presets take none"
-            )
-        if options:
-            raise TypeError(f"options {', '.join(options)} go to a method given by name, not to a Method")
-        return method if b is None else for_batches(method, b)
+        self._made = make_run(self, self._given, self.factory, n, batch_size)
+        self._given = self._given._replace(group=None, buffers=[])  # who holds a group keeps its threads
+        self._sampler = PhaseSampler(self._course.remaining)
 
     # --- what a user reads ------------------------------------------------------------------------
 
@@ -212,7 +165,7 @@ class FiniteSumOptimizer(Optimizer):
     @property
     def sampler(self) -> PhaseSampler:
         """The `batch_sampler` for a DataLoader."""
-        self._check_draws("sampler")
+        check_draws("sampler", self.batch_size)
         return self._sampler
 
     @property
@@ -281,15 +234,8 @@ class FiniteSumOptimizer(Optimizer):
             ifo: stop when `optimizer.ifo` has reached this.
             until: stop when this returns True for the record of an epoch; see `vcsg.stationary`.
         """
-        self._check_draws("batches()")
-        limits = {"passes": passes, "seconds": seconds, "ifo": ifo}
-        for name, limit in limits.items():
-            if limit is not None and not limit >= 0:
-                raise ValueError(f"{name} = {limit!r}: give a number, at least 0")
-        if until is None and all(limit is None for limit in limits.values()):
-            raise ValueError("batches() would never end: give passes=, seconds=, ifo= or until=")
-        if all(limit is None for limit in limits.values()):
-            self.check_ends(until)
+        check_draws("batches()", self.batch_size)
+        check_limits({"passes": passes, "seconds": seconds, "ifo": ifo}, until, self.method)
         self.heed_certificates(until)
         budget = min(math.inf if passes is None else passes * self.n, math.inf if ifo is None else ifo)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
@@ -303,11 +249,7 @@ class FiniteSumOptimizer(Optimizer):
 
     def check_ends(self, until: Until | None) -> None:
         """Refuse `vcsg.stationary` as the only limit of a method whose epochs have no anchor to measure ‖∇f‖² at."""
-        if isinstance(until, Stationary) and not (self.method.drawn == "epoch" and self.method.anchored(1)):
-            raise ValueError(
-                f"until = {until!r}: {self.method.name} draws no anchor in every epoch, so the run would never end; "
-                "choose a method that does, such as svrg or vcsg, or give passes= or seconds="
-            )
+        check_ends(until, self.method)
 
     def _iterate(self, read: Feed, budget: float, deadline: float, until: Until | None) -> Iterator[Any]:
         seen, self._certificate = self.record, None
@@ -323,26 +265,7 @@ class FiniteSumOptimizer(Optimizer):
                 self.stop()
             return self._state.ifo >= budget or self._executor.ranks.agreed
 
-        try:
-            self._course.limit(budget)
-            while not finished():
-                phase = self._state.phase
-                for batch in read(phase, self._state.position):
-                    taken = self._state.steps
-                    self._sampler.hand_over(phase, self._state.position)
-                    yield batch
-                    del batch  # or it would be held while the next one is gathered
-                    if self._state.steps == taken:
-                        raise RuntimeError("the last batch was not used: call optimizer.step(closure) once per batch")
-                    if finished():
-                        return
-                    if self._state.phase is not phase or self._state.steps > taken + 1:
-                        break
-        finally:
-            self._course.certifies = False
-            self._executor.ranks.forget()
-            with torch.no_grad():
-                self._executor.settle()
+        yield from drawn_batches(self._executor, self._sampler, read, budget, finished)
 
     def ends(self, until: Until) -> bool:
         """Ask a rule about the last record: whether it ends the run. It may ask for a full anchor instead."""
@@ -358,13 +281,6 @@ class FiniteSumOptimizer(Optimizer):
             self._course.request_full_anchor()
         return bool(answer)
 
-    def _check_draws(self, name: str) -> None:
-        if self.batch_size is not None:
-            raise ValueError(
-                f"{name} is for samples that the optimizer draws, and it was made for a loop that hands over its own, "
-                f"batch_size = {self.batch_size}: call step for every batch of the loop, or {DRAW}"
-            )
-
     def stop(self) -> None:
         """End `batches` after this step. One of several ranks is enough: all end where they next exchange gradients."""
         self._executor.ranks.ask()
@@ -376,28 +292,9 @@ class FiniteSumOptimizer(Optimizer):
 
         A loader of others than were given is refused. `loop` calls it; call it where a framework reads the loader.
         """
-        dataset, given = getattr(loader, "dataset", None), self._given
-        size = getattr(loader, "batch_size", None)
         if self._made is None:
-            n = len(dataset) if given.n is None and isinstance(dataset, Sized) else given.n
-            batch_size = given.batch_size or size
-            if n is None or batch_size is None:
-                raise ValueError(
-                    f"{'n' if n is None else 'batch_size'} is not to be had from this {type(loader).__name__}: make "
-                    "the optimizer with n=len(dataset), batch_size=..."
-                )
-            self._begin(n, batch_size)
-        if self.batch_size is None:
-            raise ValueError(
-                f"the optimizer was made with n = {self.n} and no batch_size, to draw the samples itself: give "
-                "batch_size= for an ordinary loader, or make the loader with batch_sampler=optimizer.sampler"
-            )
-        check_length(dataset, self.n)
-        if size is not None and size != self.batch_size:
-            raise ValueError(
-                f"the loader has batches of {size} samples, the optimizer was made with batch_size = "
-                f"{self.batch_size}: make it with batch_size={size}"
-            )
+            self._begin(*sizes_of(loader, self._given.n, self._given.batch_size))
+        check_loader(loader, self.n, self.batch_size)
         self._course.begin_pass(short=not getattr(loader, "drop_last", False))
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -443,8 +340,9 @@ class FiniteSumOptimizer(Optimizer):
     @torch.no_grad()
     def _step(self, closure: Closure | None = None, samples: int | None = None) -> Any:
         if closure is None:
-            self._check_closureless()
-        self._check_source(samples)
+            check_closureless(self._course)
+        if self.batch_size is None:
+            check_source(samples, self._sampler.has_drawn)
         samples, self._batch = self._batch if samples is None else samples, None
         if closure is None:
             return self._step_with_gradients(samples)
@@ -462,43 +360,14 @@ class FiniteSumOptimizer(Optimizer):
         self._tell()
         return loss
 
-    def _check_closureless(self) -> None:
-        """Refuse a step without a closure where the gradient at x is not all that is needed."""
-        if not self._course.needs_one_point:
-            raise TypeError(CLOSURE_HELP.format(method=self.method.name))
-        if self._state.L is None:
-            raise TypeError(
-                f"{self.method.name} without lr= and L= estimates L, for which it calls a closure: give lr=, the step "
-                "size, or call step(closure)"
-            )
-
     def _step_with_gradients(self, samples: int | None) -> None:
         """A step without a closure, from what backward() has left in the parameters."""
         scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         self._tell()
         with foreach(self._foreach):
-            if found_inf is not None and found_inf.item():  # a GradScaler found a scale too large
-                self._executor.pass_over(samples)
-                return
-            if scale is not None:
-                for p in self._executor.point.all_params:
-                    if p.grad is not None:
-                        p.grad.div_(scale.to(p.grad.device))
-            self._executor.step_with_gradients(samples)
-        self._tell()
-
-    def _check_source(self, samples: int | None) -> None:
-        """Refuse a batch that comes neither from here nor from a loop that was announced."""
-        if self.batch_size is not None:
-            return
-        if samples is not None:
-            raise ValueError(f"samples = {samples!r} is for the batches of a loop: give the optimizer its batch_size=")
-        if not self._sampler.has_drawn:
-            raise RuntimeError(
-                "this batch was not drawn by the optimizer, which was made without batch_size=: make it with "
-                "batch_size= where an ordinary loop hands over the batches, or read them from "
-                "optimizer.batches(data, passes=...) and call step once for each"
-            )
+            taken = step_with_gradients(self._executor, samples, scale, found_inf)
+        if taken:
+            self._tell()
 
     _announced_step = Optimizer.profile_hook_step(_step)
 
@@ -557,32 +426,19 @@ class FiniteSumOptimizer(Optimizer):
         if self._made is None:
             return saved
         if self._course.split:
-            kept = {index: {k: t for k, t in held.items() if k != "mean"} for index, held in saved["state"].items()}
-            saved["state"] = kept
+            saved["state"] = without_means(saved["state"])
         saved["vcsg"] = {**self._settings(), "state": self._course.saved_state().state_dict()}
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken, in mid-phase too; the tensors are copied."""
-        saved = state_dict.get("vcsg")
-        if saved is None:
-            raise ValueError("this is not the state of a vcsg optimizer: it has no entry 'vcsg'")
+        saved = saved_run(state_dict)
         if self._made is None:
             self._begin(self._given.n or saved["n"], self._given.batch_size or saved.get("batch_size"))
-        for name, value in self._settings().items():
-            if saved.get(name) != value:
-                raise ValueError(
-                    f"the state was saved with {name} = {saved.get(name)!r}, this optimizer has {value!r}: "
-                    "make it with the same options"
-                )
+        check_settings(saved, self._settings())
         state = CourseState.from_state_dict(saved["state"])
         super().load_state_dict(state_dict)
-        # Torch casts what it loads to the parameter's dtype; means and tables of half-precision ones are wider.
-        indices = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        params = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
-        for index, p in zip(indices, params, strict=True):
-            held = state_dict["state"].get(index, {})
-            self.state[p] = {name: placed(value, p) for name, value in held.items()}
+        place_tensors(self, state_dict)
         self._executor.resume(state)
         self._told = self.record
 
@@ -644,12 +500,3 @@ class FiniteSumOptimizer(Optimizer):
         logger.debug("%s", self.record)
         if self._callback is not None:
             self._callback(self.record)
-
-
-def _preset_doc(method: Callable[..., Method]) -> str:
-    """The docstring of a preset: what the method is, and every option, its own and the common ones."""
-    text, _, own = inspect.cleandoc(method.__doc__ or "").partition("\n\nArgs:\n")
-    listed = inspect.cleandoc(FiniteSumOptimizer.__doc__ or "").partition("Args:\n")[2] + "\n"
-    entries = re.findall(r"^    \S.*\n(?:     .*\n)*", listed, re.MULTILINE)
-    common = [entry for entry in entries if not entry.lstrip().startswith(("method:", "options:"))]
-    return f"{text}\n\nArgs:\n{''.join(common[:2])}{own.rstrip() + chr(10) if own else ''}{''.join(common[2:])}"

@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from vcsg.method.definition import OUTPUTS, Method
 from vcsg.method.step_rules import StepRule
 from vcsg.method.whole_batches import DRAW
-from vcsg.run.course import CourseOptions
+from vcsg.run.course_options import CourseOptions
 from vcsg.run.record import Record
 
 GROUP_OPTIONS = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")

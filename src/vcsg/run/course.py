@@ -8,6 +8,9 @@ An executor does the work of a phase, one batch at a time or many, and reports n
 `take_curvatures`, `take_steps`. The course counts, judges, goes back or on, and says what comes next: `state.phase` and
 `state.position`, `rule`, `levels`, `step_size`. What has to be done with the point as a whole (keep it, go back to it,
 step along m) it asks of the `Holder`. So every executor runs the same method, by construction.
+
+How a question is answered stands with its topic, in functions that are given the state: `planning`, `stepping`,
+`judging`, `smoothness`, `handing_over`, `reservoir`, `faults`. What follows from the answer is decided here.
 """
 
 from __future__ import annotations
@@ -15,46 +18,24 @@ from __future__ import annotations
 import bisect
 import logging
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from vcsg.method.definition import Method
-from vcsg.method.schedules import RECENT, Facts, Plan
-from vcsg.method.weights import Constant, Rule, Weights
-from vcsg.run import smoothness
-from vcsg.run.handed_batches import LoopSizes, completed, resized
-from vcsg.run.holder import Holder, StepNumbers, averaging_weight
-from vcsg.run.record import Record
-from vcsg.run.sampling import Kind, Phase, Share, draw_geometric, stream
+from vcsg.method.schedules import Plan
+from vcsg.method.weights import Rule
+from vcsg.run import faults, handing_over, judging, planning, reservoir, smoothness, stepping
+from vcsg.run.course_options import CourseOptions
+from vcsg.run.faults import MAX_ROLLBACKS
+from vcsg.run.handed_batches import LoopSizes
+from vcsg.run.holder import Holder, StepNumbers
+from vcsg.run.sampling import Kind, Phase, Share
 from vcsg.run.state import CourseState
-from vcsg.run.variance import MIN_CHUNKS, AnchorSum, chunks
-from vcsg.run.watch import LAST_STEPS, BadSamples, Diverged
+from vcsg.run.variance import AnchorSum, chunks
+from vcsg.run.watch import LAST_STEPS, BadSamples
 
 logger = logging.getLogger("vcsg")
-
-MAX_ROLLBACKS = 10
-"""How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
-MANY_STEPS = 32
-"""Steps whose mean loss tells, to a twentieth of its fall, whether it is back where it began."""
-
-
-@dataclass(frozen=True)
-class CourseOptions:
-    """The choices that are not the method's; a state is loaded only where they are the same."""
-
-    output: str = "last"
-    variance: str = "chunks"
-    chunk: int = 1024
-    clip_norm: float | None = None
-    batch_size: int | None = None
-    """The size of the batches that a loop hands over, on each rank; None where samples are drawn here."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether S* is measured from single samples."""
-        return self.variance == "exact"
 
 
 class Course:
@@ -103,11 +84,7 @@ class Course:
     @property
     def rule(self) -> Rule:
         """The rule that chooses the weights of the next step: the planned one, but where nothing is remembered yet."""
-        rule = self.planned_rule
-        if self.method.drawn == "never" and self.state.depth < 0:  # y is x, and m is 0
-            weights = rule.choices[-1]
-            return Constant(Weights(weights.now + weights.anchor, 0, 0))
-        return rule
+        return stepping.rule_in_use(self.planned_rule, self.state, self.method)
 
     @property
     def compares(self) -> bool:
@@ -139,10 +116,7 @@ class Course:
     @property
     def blocks(self) -> int:
         """How many gradients the method's table holds; 0 without a table."""
-        if not self.method.table:
-            return 0
-        b = self.method.schedule(Facts(1, self.n, math.nan, math.nan)).b
-        return max(1, self.n // self._least) if b < self._least else math.ceil(self.n / b)
+        return planning.blocks(self.method, self.n, self._least)
 
     def step_size(self, lr: float) -> float:
         """η of a parameter group with this lr."""
@@ -153,32 +127,12 @@ class Course:
 
     def step_numbers(self, count: int = 1) -> list[StepNumbers]:
         """The numbers that the next steps need besides their directions."""
-        state, method, rule = self.state, self.method, self.planned_rule
-        memory = rule.choices[0].mean if method.moves == "step" and type(rule) is Constant else 0.0
-        weights = [averaging_weight(state.averaged + k) for k in range(1, count + 1)]
-        return [
-            StepNumbers(
-                step_size=self.step_size,
-                moment=state.moments + k,
-                memory=memory,
-                from_zero=method.drawn == "never",
-                average=weight if self.options.output == "average" else None,
-            )
-            for k, weight in enumerate(weights, 1)
-        ]
+        averages = self.options.output == "average"
+        return stepping.next_numbers(self.state, self.method, self.planned_rule, self.step_size, averages, count)
 
     def levels(self, count: int) -> list[tuple[int, int]]:
         """The levels of the next steps: the (y, m) that each reads, and the one that it moves to (x, v); 0 for none."""
-        position, depth, plan = self.state.position, self.state.depth, self._plan
-        if self.method.moves == "epoch":
-            return [(0, 0)] * count
-        if self.method.moves == "step":
-            return [(depth, 1), *[(1, 1)] * (count - 1)][:count]
-        found = []
-        for level in plan.levels[position : position + count]:
-            found.append((min(level - 1, depth), level if level < max(plan.levels) else 0))
-            depth = found[-1][1] or depth
-        return found
+        return stepping.next_levels(self.state, self.method, self._plan, count)
 
     def ready(self, most: int, limit: float) -> int:
         """How many of the next steps can be executed at once: at most so many, until `limit` gradients are counted.
@@ -204,9 +158,7 @@ class Course:
 
     def next_judgement(self) -> int:
         """The position in the phase where it is next judged, or ends."""
-        count = self.state.phase.count
-        halved = self.state.phase.kind == "inner" and self._judges_losses() and self.state.position < count // 2
-        return count // 2 if halved else count
+        return judging.next_judgement(self.state, self.method)
 
     def remaining(self) -> tuple[Share, Phase, int]:
         """This rank's share, the current phase and how many of its batches are done."""
@@ -240,19 +192,12 @@ class Course:
         if loop is None:
             return
         size = loop.size(told, seen, state.loop.expected(loop), guess=self.needs_one_point)
-        state.loop = replace(state.loop, parts=list(state.loop.parts))  # an error in this step puts the old one back
-        state.loop.arrive(size, loop, state.phase.kind == "anchor")
-        width = self.share.width(state.phase, state.position)
-        state.phase = resized(state.phase, state.position, width, size, state.loop, loop, state.anchor_size)
+        handing_over.take_batch(state, loop, self.share, size)
 
     def begin_pass(self, short: bool) -> None:
         """The loop begins a pass, which ends with a short batch or drops it."""
-        state, loop = self.state, self.loop_sizes
-        assert loop is not None
-        state.loop.begin(short)
-        if state.phase.kind == "anchor":
-            before = [state.phase.size(k) for k in range(state.position)]
-            state.phase = completed(state.phase, before, state.loop, loop, state.anchor_size)
+        assert self.loop_sizes is not None
+        handing_over.begin_pass(self.state, self.loop_sizes, short)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
         """A chunk of the anchor was evaluated, of `size` samples on this rank (0 where there was none for it).
@@ -260,14 +205,14 @@ class Course:
         Where its loss and ‖g_k − m‖² (`deviation`, from m before it) are finite, it is in m.
         """
         state = self.state
-        fault = _chunk_fault(loss, deviation) if size else None
+        fault = faults.chunk_fault(loss, deviation) if size else None
         if fault and self.share.ranks > 1:
             # The others do not know: what is reduced at the end will tell them.
             state.anchor_sum.loss, fault = math.nan, None
         elif size and not fault:
             state.anchor_sum.take(size, loss, deviation)
         if fault and state.good_epoch == 0:
-            raise self._bad_start(fault)
+            raise faults.bad_start(fault, self.sample_numbers())
         state.steps += 1
         state.ifo += self.samples()
         if fault:
@@ -319,38 +264,20 @@ class Course:
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
         state.anchor, state.depth, state.last_losses = anchor, 0, []
-        self._remember(anchor.variance)
+        planning.remember_variance(state, anchor.variance)
         self._accept_point()
         self._make_plan()
 
     def take_curvatures(self, found: Sequence[float], evaluated: int) -> None:
         """The curvature of each of some mini-batches at the anchor's point, measured with so many gradients."""
         state = self.state
-        curvatures = [*state.curvatures, *found]
-        last = len(curvatures) == state.phase.count
-        if state.L is None and (not math.isfinite(sum(curvatures)) or (last and not any(curvatures))):
-            raise FloatingPointError(
-                f"L cannot be estimated: the curvature of a mini-batch at the starting point is {curvatures[-1]}. "
-                "Give L= or lr=, or check that the loss depends smoothly on the parameters"
-            )
+        state.curvatures = smoothness.joined(state, found)
         state.steps += 1
         state.ifo += evaluated
-        state.curvatures = curvatures
         state.position += self.share.width(state.phase, state.position)
-        if last:
-            self._take_L(curvatures)
+        if len(state.curvatures) == state.phase.count:
+            smoothness.take_L(state)
             self._begin_inner()
-
-    def _take_L(self, curvatures: Sequence[float]) -> None:
-        """L is measured, or once more: then only a much smaller one is taken, since larger ones feed themselves."""
-        state = self.state
-        # A mini-batch without curvature (a dead unit, a dropped sample) says nothing of the step.
-        found = statistics.median([c for c in curvatures if c] or [math.inf])
-        if state.L is None:
-            state.L, state.L_measured = found, state.ifo
-        elif found * smoothness.FAR_LARGER < state.L:
-            logger.info("L is measured again, and is %.3g in place of %.3g", found, state.L)
-            state.L, state.start_L = found, state.L
 
     def allows(self, loss: float, beside: float, sound: bool = False) -> bool:
         """Whether the next inner step may be taken, from its losses at x and at the anchor; asked before x moves.
@@ -369,7 +296,7 @@ class Course:
                 self._pass_by()
             return True
         if state.good_epoch == 0:
-            raise self._bad_start(f"the loss is {loss}")
+            raise faults.bad_start(f"the loss is {loss}", self.sample_numbers())
         state.steps += 1
         state.ifo += self._evaluations() * self.samples()
         state.suspect = True
@@ -390,12 +317,7 @@ class Course:
 
     def take_second_loss(self, loss: float, again: float) -> None:
         """The batch in hand was evaluated twice at x, with other random numbers for the closure."""
-        if abs(loss - again) > 1e-4 * max(abs(loss), abs(again)):
-            raise ValueError(
-                f"the same samples have the loss {loss:.6g} and {again:.6g} at the same point: f is random, as with "
-                "dropout or random augmentation, and nothing can be certified of its gradient. Train without them, or "
-                "stop by another rule than vcsg.stationary"
-            )
+        faults.check_repeatable(loss, again)
         self.state.deterministic = True
         self.state.ifo += self.state.phase.size(self.state.position)  # what one rank does, for any number of them
 
@@ -404,21 +326,17 @@ class Course:
 
         Of several taken at once, one may turn out not to have been allowed: the run then goes back.
         """
-        state, phase, first = self.state, self.state.phase, self.state.position
+        state, phase = self.state, self.state.phase
         finite = [math.isfinite(here) and math.isfinite(there) for here, there in zip(losses, beside, strict=True)]
         good = len(losses) if all(finite) else finite.index(False)
         if good:
-            state.steps += good
-            state.ifo += self._evaluations() * _samples_between(phase, first, first + good)
-            for _, write in self.levels(good):
-                state.depth = write or state.depth
-            self._count_moves(good)
-            state.position += good
+            stepping.count_steps(state, good, self.levels(good), self._evaluations())
             if known:
                 state.last_losses = [*state.last_losses, *losses[max(0, good - LAST_STEPS) : good]][-LAST_STEPS:]
             else:
                 state.judged = True  # by its gradients, which were finite
-            if known and (fault := self._judge_losses(losses[:good])):
+            judges = known and judging.judges_losses(state, self.method)
+            if judges and (fault := judging.step_loss_fault(state, self._holder, self._smoothness, losses[:good])):
                 self.roll_back(f"in epoch {state.epoch} {fault}")
             elif state.position == phase.count:
                 self._end_epoch()
@@ -439,20 +357,11 @@ class Course:
         """Go back to the last good point and try its epoch again with twice the L."""
         state = self.state
         self._holder.restore("anchor")
-        state.epoch, state.anchor_size, state.watch = state.good_epoch, state.good_size, replace(state.good_watch)
-        state.pending, state.depth, state.moments, state.averaged = 0.0, -1, 0, 0
-        state.loss_sum, state.loss_size, state.loss_squares, state.loss_count, state.judged = 0.0, 0.0, 0.0, 0, False
-        state.last_losses, state.L_measured = [], None
-        state.rollbacks += 1
         tried = state.L
-        state.L = 2 * (state.L or 0.0)
+        state.go_back()
         self._begin_epoch()
         if state.rollbacks > MAX_ROLLBACKS:
-            raise Diverged(
-                f"gave up after {MAX_ROLLBACKS} roll-backs to epoch {state.epoch}: {reason} (with L = {tried:.3g}). "
-                "The model is at the last good point. Give a larger L= or a smaller lr=, or look for samples with "
-                "an extreme loss"
-            )
+            raise faults.gave_up(reason, state.epoch, tried)
         logger.warning("diverged: %s; back to epoch %d with L = %.3g", reason, state.epoch, state.L)
 
     def begin_anew(self) -> None:
@@ -469,20 +378,13 @@ class Course:
 
     def offer_output(self) -> None:
         """A one-slot weighted reservoir: keep x̃_j with probability weight_j / (sum of all weights so far)."""
-        state = self.state
-        if not state.pending:
-            return
-        state.output_weight += state.pending
-        accepted = stream(self.seed, "output", state.phase.number).random() < state.pending / state.output_weight
-        state.pending = 0.0
-        if self.options.output == "weighted" and accepted:
-            self._holder.store("output")
+        reservoir.offer(self.state, self._holder, self.options.output, self.seed)
 
     def load_output(self) -> bool:
         """x ← the point that the method returns; where that moved x, an epoch begins anew, and it returns True."""
         self.offer_output()
-        state, output = self.state, self.options.output
-        moved = (output == "weighted" and state.output_weight > 0) or (output == "average" and state.averaged > 0)
+        state = self.state
+        moved = reservoir.is_elsewhere(state, self.options.output)
         if moved:
             self._holder.restore("output")
             state.depth, state.averaged, state.last_losses = -1, 0, []
@@ -520,8 +422,7 @@ class Course:
                 state.anchor_size, state.full_anchor = self.n, False
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
             if loop := self.loop_sizes:
-                state.loop = replace(state.loop, parts=[])
-                sizes = state.loop.ahead(size, loop)
+                sizes = handing_over.begin_anchor(state, loop, size)
                 self._enter("anchor", len(sizes), sum(sizes), sizes)
             elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
@@ -533,84 +434,23 @@ class Course:
             state.anchor = None
             self._make_plan()
 
-    def _remember(self, variance: float) -> None:
-        """Keep the S* of an anchor whose point is good, for the plans of later epochs."""
-        state = self.state
-        if not state.first_variance > 0:
-            state.first_variance = variance
-        elif state.epoch > 1 and not state.settled_variance > 0:
-            state.settled_variance = variance
-        if not math.isnan(variance):
-            state.recent = [*state.recent, variance][-RECENT:]
-
     def _make_plan(self) -> None:
         state = self.state
-        plan = self.method.schedule(self._facts())
-        self._check_plan(plan)
-        state.plan = replace(plan, b=max(plan.b, self._least))
-        again = self._measures_again()
-        if state.L is None or again:
+        state.plan = planning.plan_epoch(state, self.method, self.n, self._least)
+        if state.L is None or smoothness.measures_again(state, self.method, self.n):
             state.curvatures, state.L_measured = [], None
-            draws, size = smoothness.plan(self._smallest_batch(), self.options.chunk, self.n)
+            smallest = planning.smallest_batch(state, self.method, self.n, self._least)
+            draws, size = smoothness.plan(smallest, self.options.chunk, self.n)
             if self.options.batch_size:
                 draws, size = smoothness.plan_whole(self.options.batch_size, self.n, self.share.ranks)
             self._enter("smoothness", draws, draws * size)
         else:
             self._begin_inner()
 
-    def _measures_again(self) -> bool:
-        """Whether L is to be measured a second time: a pass or more after the first, at a point that training led to.
-
-        Not after a roll-back, which has told that L was too small.
-        """
-        measured, wanted = self.state.L_measured, getattr(self.method.schedule, "measure_again", False)
-        return wanted and measured is not None and self.state.drawn and self.state.ifo >= measured + self.n
-
-    def _smallest_batch(self) -> int:
-        """The smallest mini-batch of this epoch and the next, as they are planned from the S* of now.
-
-        The smaller a mini-batch, the larger its curvature, and L has to serve for all.
-        """
-        ahead = self.method.schedule(replace(self._facts(), epoch=self.state.epoch + 1))
-        return max(min(self._plan.b, ahead.b), self._least)
-
-    def _facts(self) -> Facts:
-        state, anchor = self.state, self.state.anchor
-        return Facts(
-            epoch=state.epoch,
-            n=self.n,
-            variance=anchor.variance if anchor else math.nan,
-            first_variance=state.first_variance,
-            anchor=anchor.B if anchor else None,
-            recent=tuple(state.recent),
-            settled_variance=state.settled_variance,
-        )
-
-    def _check_plan(self, plan: Plan) -> None:
-        """Refuse a plan that could not be run as it stands: the schedule may be the user's own."""
-        where = f"the schedule of {self.method.name!r} planned"
-        if plan.regime not in self.method.weights:
-            known = ", ".join(map(repr, self.method.weights))
-            raise ValueError(f"{where} the regime {plan.regime!r}, for which there are no weights: name one of {known}")
-        for name, size in (("b", plan.b), ("next_B", plan.next_B)):
-            if not 1 <= size <= self.n:
-                raise ValueError(f"{where} {name} = {size!r}: plan between 1 and n = {self.n} samples")
-        if not min(plan.B, plan.steps_B) >= 1 or not 0 <= plan.factor < math.inf:
-            raise ValueError(
-                f"{where} B = {plan.steps_B!r}, a factor of {plan.factor!r}: plan B ≥ 1 and a finite factor ≥ 0"
-            )
-        if bool(plan.levels) != (self.method.moves == "nested") or len(plan.sizes) != len(plan.levels):
-            raise ValueError(
-                f"{where} {len(plan.levels)} levels and {len(plan.sizes)} sizes, and the method has moves = "
-                f"{self.method.moves!r}: nested anchors need a level and a size for every step, others have none"
-            )
-
     def _begin_inner(self) -> None:
         state, plan, rule = self.state, self._plan, self.rule
-        length = len(plan.levels) or math.ceil(plan.steps_B / plan.b)
-        if self.method.length == "geometric":
-            length = draw_geometric(stream(self.seed, "length", state.phase.number), plan.steps_B, plan.b)
-        state.record = self._make_record(length)
+        length = planning.inner_steps(state, self.method, self.seed)
+        state.record = planning.epoch_record(state, self.n, self.step_size(self._holder.lr), length)
         if self.method.anchor_step and state.drawn:
             self._step_along_mean(1.0)
         if all(w.now == w.anchor == 0 for w in rule.choices):
@@ -625,28 +465,7 @@ class Course:
 
     def _step_along_mean(self, weight: float) -> None:
         self._holder.step_along_mean(weight, self.step_numbers()[0])
-        self._count_moves(1)
-
-    def _count_moves(self, count: int) -> None:
-        self.state.moments += count
-        self.state.averaged += count
-
-    def _make_record(self, length: int) -> Record:
-        state, plan = self.state, self._plan
-        assert state.L is not None
-        return Record(
-            epoch=state.epoch,
-            regime=plan.regime,
-            B=plan.B,
-            b=plan.b,
-            step_size=self.step_size(self._holder.lr),
-            length=length,
-            L=state.L,
-            eps=plan.eps,
-            anchor=state.anchor,
-            ifo=state.ifo,
-            passes=state.ifo / self.n,
-        )
+        stepping.count_moves(self.state, 1)
 
     def _end_epoch(self) -> None:
         state, plan = self.state, self._plan
@@ -687,56 +506,6 @@ class Course:
         else:
             self.offer_output()
 
-    def _judge_losses(self, losses: Sequence[float]) -> str | None:
-        """Judge an epoch that no anchor will judge by the mean loss of its steps, at its middle and end.
-
-        Fewer than eight steps are not judged; they are kept for the next time.
-        """
-        state = self.state
-        if not self._judges_losses():
-            return None
-        if math.isnan(state.watch.first_loss) and state.loss_count + len(losses) >= MANY_STEPS:
-            self._begin_watch(losses[: max(0, MANY_STEPS - state.loss_count)])
-        state.loss_sum, state.loss_count = state.loss_sum + sum(losses), state.loss_count + len(losses)
-        state.loss_size += sum(map(abs, losses))
-        state.loss_squares += sum(loss * loss for loss in losses)
-        if state.position not in (state.phase.count // 2, state.phase.count) or state.loss_count < MIN_CHUNKS:
-            return None
-        count = state.loss_count
-        mean, size, square = state.loss_sum / count, state.loss_size / count, state.loss_squares / count
-        state.loss_sum, state.loss_size, state.loss_squares, state.loss_count, state.judged = 0.0, 0.0, 0.0, 0, True
-        # f has its penalty, here that of the last point for all: a bound of a thousandfold growth asks for no more.
-        loss, penalty, least = self._value(mean), self._holder.penalty, self._least_change
-        error = math.sqrt(max(0.0, square - mean * mean) / count)
-        back = state.watch.return_fault(loss, error) if count >= MANY_STEPS else None
-        fault = back or state.watch.loss_fault(loss, size + penalty, least=least)
-        if fault or state.position < state.phase.count:
-            return fault
-        return state.watch.ending_fault(self._last_values(), least, goes_on=True)
-
-    def _begin_watch(self, losses: Sequence[float]) -> None:
-        """The first steps are done, of which these are the last: their mean is the first loss."""
-        state = self.state
-        count = state.loss_count + len(losses)
-        mean, size = (state.loss_sum + sum(losses)) / count, (state.loss_size + sum(map(abs, losses))) / count
-        state.watch.loss_fault(self._value(mean), size + self._holder.penalty)
-
-    def _value(self, loss: float) -> float:
-        """f at x for a loss that is reported, to be minimised; 0 where it tells nothing."""
-        sign = self._holder.sign
-        return sign * (loss + sign * self._holder.penalty)
-
-    def _last_values(self) -> list[float]:
-        """f of the last steps, with the penalty of the last point; none where the loss tells nothing."""
-        more = self._value(0.0)
-        return [self._holder.sign * loss + more for loss in self.state.last_losses] if self._holder.sign else []
-
-    @property
-    def _least_change(self) -> float:
-        """The fall of the loss by a step or so from the first anchor; 0 where it is not known."""
-        moment, L = self.state.watch.first_moment, self._smoothness
-        return 0.0 if math.isnan(moment) or not L else moment / L
-
     def judge_end(self) -> None:
         """The run ends here, perhaps far from its last anchor: go back where the last steps led to no good point.
 
@@ -745,18 +514,11 @@ class Course:
         state = self.state
         if not state.good_epoch:
             return
-        values = self._last_values()
-        if fault := state.watch.ending_fault(values, self._least_change):
+        if fault := judging.end_fault(state, self._holder, self._smoothness):
             self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
-        elif state.ifo >= 2 * self.n and (worse := state.watch.gained_nothing(values)):
+        elif state.ifo >= 2 * self.n and (worse := judging.nothing_gained(state, self._holder)):
             state.last_losses = []  # so that it is told once
             logger.warning("nothing was gained so far: %s", worse)
-
-    def _judges_losses(self) -> bool:
-        return not (self.state.drawn and self.method.drawn == "epoch")
-
-    def _bad_start(self, fault: str) -> BadSamples:
-        return BadSamples(f"{fault} at the starting point, before any step", self.sample_numbers())
 
     # --- parts
 
@@ -778,16 +540,3 @@ class Course:
     def _evaluations(self) -> int:
         """How many gradients of a sample an inner step evaluates."""
         return 2 if self.compares and not self.method.table else 1
-
-
-def _chunk_fault(loss: float, deviation: float) -> str | None:
-    if not math.isfinite(loss):
-        return f"the loss is {loss}"
-    return None if math.isfinite(deviation) else "the gradient is not finite"
-
-
-def _samples_between(phase: Phase, first: int, end: int) -> int:
-    """How many samples the batches from `first` on have, before `end`."""
-    if end == first + 1:
-        return phase.size(first)
-    return int(phase.bounds(end - 1).stop - phase.bounds(first).start)

@@ -90,6 +90,19 @@ class CourseState:
         loop = replace(self.loop, parts=[])
         return replace(self, position=0, ifo=self.phase_ifo, steps=self.phase_steps, anchor_sum=AnchorSum(), loop=loop)
 
+    def forget_losses(self) -> None:
+        """The losses of the inner steps are judged, or of no use: begin to sum anew."""
+        self.loss_sum, self.loss_size, self.loss_squares, self.loss_count = 0.0, 0.0, 0.0, 0
+
+    def go_back(self) -> None:
+        """Return to the last good point: to its epoch, the size of its anchor and what was known then, with 2L."""
+        self.epoch, self.anchor_size, self.watch = self.good_epoch, self.good_size, replace(self.good_watch)
+        self.pending, self.depth, self.moments, self.averaged = 0.0, -1, 0, 0
+        self.forget_losses()
+        self.judged, self.last_losses, self.L_measured = False, [], None
+        self.rollbacks += 1
+        self.L = 2 * (self.L or 0.0)
+
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
 

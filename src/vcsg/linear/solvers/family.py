@@ -22,7 +22,8 @@ from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.method import Method
 from vcsg.method.schedules import Facts
 from vcsg.method.weights import Constant, Rule, Tested, is_standard
-from vcsg.run.course import Course, CourseOptions
+from vcsg.run.course import Course
+from vcsg.run.course_options import CourseOptions
 from vcsg.run.holder import StepNumbers
 from vcsg.run.sampling import stream
 from vcsg.run.variance import AnchorSum
