@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
-JOBS ?= 1
+JOBS ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -27,7 +27,7 @@ lint: install  ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy src/vcsg $(wildcard benchmarks/*.py examples/*.py docs/site/*.py)
 
-test: lint  ## lint, then the tests; JOBS=2 runs two files of them at a time
+test: lint  ## lint, then the tests, two files of them at a time; JOBS=1 for one
 	@$(BIN)/python -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 
 matrix:  ## the quick tests on every Python from 3.11 to 3.14 that is found; TORCH=torch takes the newest

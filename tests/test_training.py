@@ -84,6 +84,15 @@ def test_a_run_is_that_of_the_plain_loop_whatever_is_evaluated_beside_it(method:
     assert result.method == method
 
 
+def test_gradients_that_an_earlier_loop_left_do_not_matter() -> None:
+    models = net(), net()
+    for p in models[0].parameters():
+        p.grad = torch.ones_like(p)
+    for model in models:
+        vcsg.fit(model, cross_entropy, samples(), "svrg", b=8, passes=2)
+    assert torch.equal(*map(vector, models))
+
+
 def test_batchnorm_statistics_are_those_of_the_plain_loop_and_evaluation_leaves_them() -> None:
     layers = (nn.BatchNorm1d(8), nn.ReLU())
     model, other = net(0, *copy.deepcopy(layers)), net(0, *copy.deepcopy(layers))

@@ -137,6 +137,7 @@ def fit(
     records = RecordList(callback)
     model.to(place)
     lay_out(model, channels_last, place)
+    model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen = ChosenOptions({}, "")
     if method == "auto":
         with mode(model, True):
