@@ -73,7 +73,7 @@ POLAR_OF_A_CONVOLUTION = 4 * 16**2 * 20 + 2 * 16**3
 def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     small = choose(net())
     assert small == choose(net()) == choose(net(), DatasetSource(Pairs(), CPU, 0, None))
-    assert small.options == {"b": 8, "step": Adaptive(rate=0.003)}  # the least, for N / 64 is less
+    assert small.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99)}  # the least, for N / 64 is less
     assert small.reason == (
         f"b = 8 for n = {N} on cpu; the adaptive step: polar factors take {POLAR / GRADIENT / 8:.2g} times the "
         "operations of the gradient"
@@ -86,7 +86,7 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
 
 
 def test_what_is_given_is_not_chosen() -> None:
-    assert choose(net(), b=7).options == {"step": Adaptive(rate=0.003)}
+    assert choose(net(), b=7).options == {"step": Adaptive(rate=0.002, beta2=0.99)}
     assert choose(net(), step="plain").options == {"b": 8}
     assert choose(net(), b=7, step="orthogonal").options == {}
 
@@ -106,9 +106,9 @@ def test_choosing_leaves_model_and_generators_as_they_were() -> None:
 def test_fit_takes_what_is_chosen_and_tells_it() -> None:
     result = vcsg.fit(net(), cross_entropy, data(), passes=1)
     assert result.method == "auto"
-    assert result.options == {"b": 8, "step": Adaptive(rate=0.003), "seed": 0}
+    assert result.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99), "seed": 0}
     assert result.chosen == choose(net()).reason
-    assert {(r.b, r.step_size) for r in result.records} == {(8, 0.003)}
+    assert {(r.b, r.step_size) for r in result.records} == {(8, 0.002)}
     given = vcsg.fit(net(), cross_entropy, data(), passes=1, b=16, step=Orthogonal(rate=0.03))
     assert given.chosen == f"b = 16 for n = {N} on cpu"
     assert {(r.b, r.step_size) for r in given.records} == {(16, 0.03)}

@@ -25,7 +25,8 @@ STEPS_PER_PASS = 64
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
-ADAPTIVE_RATE = 0.003
+ADAPTIVE = Adaptive(rate=0.002, beta2=0.99)
+"""The adaptive step of `auto`, whose second moments are those of the last hundred steps or so."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _step(
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
     if ratio <= SHARE:
         return None, f"the orthogonal step: {told}"
-    return Adaptive(rate=ADAPTIVE_RATE), f"the adaptive step: {told}"
+    return ADAPTIVE, f"the adaptive step: {told}"
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
