@@ -51,6 +51,7 @@ class Point:
         self._vectors: dict[str, list[Tensor]] = {}
         self._shown: dict[int, tuple[int, int]] = {}
         self._left: Tensor | None = None
+        self._before: list[Tensor | None] = []
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,9 +186,14 @@ class Point:
     def finite(self) -> bool:
         return all_finite(self.params)
 
-    def evaluate(self, closure: Closure, seed: int) -> tuple[Any, list[Tensor]]:
-        """The loss of the closure and the gradient of f where the parameters are; in a context of `randomness`."""
-        params = self.params
+    def evaluate(self, closure: Closure, seed: int, reuse: bool = False) -> tuple[Any, list[Tensor]]:
+        """The loss of the closure and the gradient of f where the parameters are; in a context of `randomness`.
+
+        With `reuse`, a closure that leaves no gradient leaves those in place that were there before: `present_gradient`
+        then has the gradient of f, and [] is returned.
+        """
+        params, before = self.params, self._before if reuse else []
+        self._before = []
         for p in params:
             p.grad = None
         suspect, self._left = self._left, None
@@ -198,13 +204,19 @@ class Point:
             loss = closure()
         if suspect is not None:
             self._check_cleared(suspect, planted)
+            if suspect.grad is planted:
+                suspect.grad = None  # there was no backward()
         left = []
         for p in params:
             left.append(p.grad)
             p.grad = None
-        if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
-            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-            raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
+        if before and all(g is None for g in left):
+            if loss is not None:
+                check_loss(loss)
+            for p, g in zip(params, before, strict=True):
+                p.grad = g
+            return loss, []
+        check_loss(loss)
         gradient = [dense(p, g) for p, g in zip(params, left, strict=True)]
         if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
@@ -216,10 +228,11 @@ class Point:
         It is lost, and that is right where the closure begins with zero_grad(), as the next `evaluate` finds out. If it
         does not, gradients were to be accumulated.
         """
-        self._left = None
+        self._left, self._before = None, []
         for p in self.params:
             if p.grad is None or self._shown.get(id(p)) == (id(p.grad), p.grad._version):
                 continue
+            self._before = self._before or [q.grad for q in self.params]
             if p.grad.layout is not torch.strided or p.grad.any():
                 self._left = p
                 return
@@ -415,6 +428,13 @@ def _wide(p: Tensor) -> torch.dtype:
 def placed(saved: Tensor, p: Tensor) -> Tensor:
     """A copy of what was saved of a parameter, on its device and as precise, or more so where it is in half."""
     return saved.to(p.device, saved.dtype if p.dtype in HALF else p.dtype, copy=True)
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what a closure returned, unless it is one number."""
+    if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:
