@@ -102,6 +102,7 @@ def test_decoupled_decay_is_that_of_adamw() -> None:
 def test_muon_is_torchs_muon_on_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.optim.Muon is for 2-D parameters, and iterates in bfloat16: here in float64, as ours does on a CPU."""
     monkeypatch.setattr(Tensor, "bfloat16", Tensor.clone)
+    monkeypatch.setattr(torch, "bfloat16", torch.float64)
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(16, 12, bias=False), nn.Tanh(), nn.Linear(12, 3, bias=False)).double()
     theirs = copy.deepcopy(ours)

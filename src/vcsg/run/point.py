@@ -204,7 +204,7 @@ class Point:
             loss = closure()
         if suspect is not None:
             self._check_cleared(suspect, planted)
-            if suspect.grad is planted:
+            if suspect.grad is planted and planted._version == 0:
                 suspect.grad = None  # there was no backward()
         left = []
         for p in params:
