@@ -2,8 +2,8 @@
 
 Methods that need the gradient at x alone are called as torch.optim's, `loss.backward(); optimizer.step()`; the others
 with the closures that torch's tests have, `optimizer.step(closure)`. Two of torch's promises are refused by all, in a
-sentence each: complex parameters and sparse gradients (tests/test_contract.py). A closure that leaves no gradient is for
-the former alone.
+sentence each: complex parameters and sparse gradients (tests/test_contract.py). A closure that leaves no gradient is
+for the former alone.
 """
 
 from __future__ import annotations
