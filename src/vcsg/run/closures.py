@@ -252,7 +252,7 @@ class ClosureExecutor:
                 closure, v = None, point.present_gradient()
             known = loss is not None
             # Where the loss is not known, the gradient is looked at.
-            value, looked = float(loss) if known else 0.0, state.suspect or not known
+            value, looked = 0.0 if loss is None else float(loss), state.suspect or not known
             self._receive()
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
             fused = self._fused()
