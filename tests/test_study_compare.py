@@ -291,7 +291,7 @@ def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: P
     made = study(tmp_path, network(tmp_path), names, passes=4, **rules)
     told = io.StringIO()
     assert conduct(made, Console(file=told, width=200)).failures == {}
-    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; VCSG; SGD, momentum"
+    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; VCSG; SGD, mom"
     assert announced in told.getvalue()
     assert "search for SGD, 9 of 9, b = 32, step ×" in told.getvalue()
     assert len(load(tmp_path / "search" / "gd")) == 3

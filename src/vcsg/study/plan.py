@@ -202,7 +202,7 @@ def _check_content(study: Row) -> None:
 def _differences(earlier: Row, asked: Row) -> list[str]:
     return [
         f"{name} was {_short(earlier.get(name))}, now {_short(value)}"
-        for name, value in ({name: None for name in earlier} | asked).items()
+        for name, value in (dict.fromkeys(earlier) | asked).items()
         if earlier.get(name) != value and not _fits(name, earlier.get(name), value)
     ]
 

@@ -60,7 +60,7 @@ def searched(chosen: Sequence[str]) -> bool:
 
 
 def available(names: Sequence[str], data_dir: str | None) -> tuple[list[str], list[str]]:
-    """Of the names of `PAIRINGS`, those whose data are found, and those whose data are missing; all if none is given."""
+    """Of the names in `PAIRINGS`, those whose data are found, and those whose are missing; all if none is given."""
     for name in names:
         if name not in PAIRINGS:
             raise ValueError(f"the paper has no data set {name!r}: {suggestion(name, list(PAIRINGS))}")

@@ -91,9 +91,7 @@ class PayoffExperiment:
         least = self._least(study) if one.goal.metric == GAP else None
         cells = read_cells(study.folder, one.goal.metric, least)
         device = torch.cuda.get_device_name(study.device) if study.device.startswith("cuda") else "one CPU thread"
-        return Payoff(
-            one.key, one.workload, study.n, one.goal.metric, one.goal.value, device, study.jobs, least, cells
-        )
+        return Payoff(one.key, one.workload, study.n, one.goal.metric, one.goal.value, device, study.jobs, least, cells)
 
     def _least(self, study: Study) -> float:
         rows, targets = load_workload(study.workload, study.data_dir, study.device).train

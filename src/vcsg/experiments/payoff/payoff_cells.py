@@ -1,4 +1,4 @@
-"""What the runs measured, in one small table of curves, and what every estimator cost beside the mini-batch gradient."""
+"""What the runs measured, by curves, and what every estimator cost beside the mini-batch gradient."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CellRun:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PayoffCell:
     """One estimator with one step rule and one mini-batch size, over its seeds."""
 
     estimator: str
@@ -88,9 +88,9 @@ class Payoff:
     """How many runs shared the device."""
     least: float | None = None
     """min f, where the measure is the gap."""
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[PayoffCell] = field(default_factory=list)
 
-    def of(self, estimator: str, rule: str, b: int) -> Cell | None:
+    def of(self, estimator: str, rule: str, b: int) -> PayoffCell | None:
         wanted = estimator, rule, b
         return next((cell for cell in self.cells if (cell.estimator, cell.rule, cell.b) == wanted), None)
 
@@ -106,7 +106,7 @@ class Payoff:
     def estimators(self) -> list[str]:
         return [key for key in ESTIMATORS if any(cell.estimator == key for cell in self.cells)]
 
-    def pairs(self) -> Iterator[tuple[Cell, Cell]]:
+    def pairs(self) -> Iterator[tuple[PayoffCell, PayoffCell]]:
         """Every cell of another estimator beside that of the mini-batch gradient with the same step rule and b."""
         for cell in self.cells:
             base = self.of(BASE, cell.rule, cell.b)
@@ -119,7 +119,7 @@ class CostRatio:
     """The cost of an estimator over that of the mini-batch gradient."""
 
     value: float | None
-    """The ratio of the medians; None where neither came to the goal."""
+    """The ratio of the medians; None where neither came to the goal, or one was there at the start."""
     bound: str = ""
     """"≥" where the estimator did not come to the goal within its budget, "≤" where the mini-batch gradient did not."""
     low: float | None = None
@@ -137,9 +137,11 @@ class CostRatio:
         return self.value < 1 or self.bound == "≤"
 
 
-def ratio(cell: Cell, base: Cell, goal: float, unit: str) -> CostRatio:
+def ratio(cell: PayoffCell, base: PayoffCell, goal: float, unit: str) -> CostRatio:
     """What the estimator needed to the goal over what the mini-batch gradient needed."""
     own, other = cell.cost(goal, unit), base.cost(goal, unit)
+    if not own or not other:
+        return CostRatio(None)
     if math.isfinite(own) and math.isfinite(other):
         single = list(_by_seed(cell, base, goal, unit))
         low, high = (min(single), max(single)) if len(single) == len(cell.runs) else (None, None)
@@ -151,7 +153,7 @@ def ratio(cell: Cell, base: Cell, goal: float, unit: str) -> CostRatio:
     return CostRatio(None)
 
 
-def _by_seed(cell: Cell, base: Cell, goal: float, unit: str) -> Iterator[float]:
+def _by_seed(cell: PayoffCell, base: PayoffCell, goal: float, unit: str) -> Iterator[float]:
     """The ratios of the runs with the same seed, where both came to the goal."""
     others = {run.seed: run.cost(goal, unit) for run in base.runs}
     for run in cell.runs:
@@ -160,7 +162,7 @@ def _by_seed(cell: Cell, base: Cell, goal: float, unit: str) -> Iterator[float]:
             yield own / other
 
 
-def read_cells(folder: Path, measure: str, least: float | None) -> list[Cell]:
+def read_cells(folder: Path, measure: str, least: float | None) -> list[PayoffCell]:
     """The cells of which every run is done, from the records of a study."""
     found: dict[str, list[RunRecord]] = {}
     for run in load(folder / "runs") if (folder / "runs").is_dir() else []:
@@ -171,7 +173,7 @@ def read_cells(folder: Path, measure: str, least: float | None) -> list[Cell]:
     return sorted(cells, key=lambda cell: (RULES.index(cell.rule), cell.b, order.index(cell.estimator)))
 
 
-def _cell(name: str, runs: list[RunRecord], measure: str, least: float | None) -> Cell:
+def _cell(name: str, runs: list[RunRecord], measure: str, least: float | None) -> PayoffCell:
     search = runs[0].notes["search"]
     made = [
         CellRun(
@@ -183,7 +185,7 @@ def _cell(name: str, runs: list[RunRecord], measure: str, least: float | None) -
         )
         for run in runs
     ]
-    return Cell(*parts_of(name), _short(search["lr"]), search["factor"], search["at_edge"], made)
+    return PayoffCell(*parts_of(name), _short(search["lr"]), search["factor"], search["at_edge"], made)
 
 
 def _value(row: Row, measure: str, least: float | None) -> float | None:
@@ -205,6 +207,6 @@ def read(path: Path) -> list[Payoff]:
     """Read what `save` wrote."""
     found = []
     for row in json.loads(path.read_text(encoding="utf-8")):
-        cells = [Cell(**{**cell, "runs": [CellRun(**run) for run in cell["runs"]]}) for cell in row.pop("cells")]
+        cells = [PayoffCell(**{**cell, "runs": [CellRun(**run) for run in cell["runs"]]}) for cell in row.pop("cells")]
         found.append(Payoff(**row, cells=cells))
     return found

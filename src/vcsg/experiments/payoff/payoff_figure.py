@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from vcsg.experiments.payoff.gradient_estimators import ESTIMATORS
-from vcsg.experiments.payoff.payoff_cells import UNITS, Cell, Payoff
+from vcsg.experiments.payoff.payoff_cells import UNITS, Payoff, PayoffCell
 from vcsg.experiments.payoff.payoff_words import goal_text
 from vcsg.study.view.figures.axes import TWO_COLUMNS, empty, grid, plain
 from vcsg.study.view.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
@@ -27,7 +27,9 @@ LOOKS = {
     "page": (ORANGE, "<"),
 }
 """The colour and the mark of every estimator."""
-WITHOUT, WITH = "-", (0, (3, 1.2))
+Dashes = tuple[float, tuple[float, ...]]
+WITHOUT: Dashes = (0, ())
+WITH: Dashes = (0, (3, 1.2))
 """The lines of estimators without variance reduction and with it."""
 ROW = 1.8
 
@@ -71,7 +73,7 @@ def _panel(axes: Axes, found: Payoff, rule: str, unit: str, limit: float) -> Non
     grid(axes)
 
 
-def _draw(axes: Axes, cells: list[Cell], goal: float, unit: str, limit: float, shift: float) -> None:
+def _draw(axes: Axes, cells: list[PayoffCell], goal: float, unit: str, limit: float, shift: float) -> None:
     if not cells:
         return
     colour, mark = LOOKS[cells[0].estimator]
@@ -105,5 +107,5 @@ def _legend(made: Figure, payoffs: Sequence[Payoff]) -> None:
     handles.append(Line2D([], [], color="0.3", marker="o", markerfacecolor="white", linewidth=0,
                           label="above the dotted line: goal not reached"))  # fmt: skip
     made.legend(handles=handles, loc="outside lower center", ncols=3)
-    made.suptitle("lower is better · solid: no variance reduction · dashed: with it · medians, bars from the least to the "
-                  "largest seed", fontsize=7, color="0.35")  # fmt: skip
+    reading = "lower is better · solid: no variance reduction · dashed: with it"
+    made.suptitle(f"{reading} · medians, bars from the least to the largest seed", fontsize=7, color="0.35")

@@ -10,8 +10,10 @@ from vcsg.workloads.problems import Family, register_problem
 
 
 def _register(estimator: Estimator, rule: str, b: int) -> None:
+    made = estimator.make(rule, b)  # once: a study asks for all methods by name again and again
+
     def build() -> Method:
-        return estimator.make(rule, b)
+        return made
 
     build.__name__ = name_of(estimator.key, rule, b)
     build.__doc__ = f"{estimator.label}, {rule} step, b = {b}."

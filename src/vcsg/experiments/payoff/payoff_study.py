@@ -16,7 +16,9 @@ from vcsg.study.search import LEAST_TRIALS
 
 NAMES = "vcsg.experiments.payoff.payoff_names"
 """The module that registers what the study runs."""
-VECTOR = "The orthogonal step is left out on the convex problem: its parameter is a vector, and there is no matrix in it."
+VECTOR = (
+    "The orthogonal step is left out on the convex problem: its parameter is a vector, and there is no matrix in it."
+)
 
 
 @dataclass(frozen=True)

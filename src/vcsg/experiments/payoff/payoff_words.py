@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from vcsg.experiments.payoff.gradient_estimators import BASE, ESTIMATORS
-from vcsg.experiments.payoff.payoff_cells import UNITS, Cell, Payoff, ratio
+from vcsg.experiments.payoff.payoff_cells import UNITS, Payoff, PayoffCell, ratio
 
 SPENT = {"passes": "gradients", "seconds": "seconds"}
 HEADS = (
@@ -39,9 +39,7 @@ def sentences(found: Payoff) -> list[str]:
 
 def _paid(found: Payoff, unit: str) -> str:
     answers = [
-        ratio(cell, base, found.goal, unit).pays
-        for cell, base in found.pairs()
-        if ESTIMATORS[cell.estimator].reduces
+        ratio(cell, base, found.goal, unit).pays for cell, base in found.pairs() if ESTIMATORS[cell.estimator].reduces
     ]
     yes, no, open_ = (answers.count(answer) for answer in (True, False, None))
     left = f"; {open_} are not decided, for neither came there" if open_ else ""
@@ -64,7 +62,7 @@ def _first(found: Payoff, rule: str) -> Iterator[str]:
     yield f"{rule.capitalize()} step, {'; '.join(parts)}." if parts else f"{rule.capitalize()} step: none came there."
 
 
-def _took(found: Payoff, cell: Cell, unit: str) -> str:
+def _took(found: Payoff, cell: PayoffCell, unit: str) -> str:
     cost, name = cell.cost(found.goal, unit), f"{ESTIMATORS[cell.estimator].label}, b = {cell.b}"
     if math.isinf(cost):
         return f"({name}) did not come there"
@@ -76,7 +74,7 @@ def rows(found: Payoff) -> list[list[str]]:
     return [_row(found, cell) for cell in found.cells]
 
 
-def _row(found: Payoff, cell: Cell) -> list[str]:
+def _row(found: Payoff, cell: PayoffCell) -> list[str]:
     made = [cell.rule, str(cell.b), ESTIMATORS[cell.estimator].label, f"{cell.reached(found.goal)} of {len(cell.runs)}"]
     base = found.of(BASE, cell.rule, cell.b)
     for unit in UNITS:

@@ -56,7 +56,7 @@ def _descend(x: Tensor, step: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
     """The point after a step of Newton, halved until f is not larger; a rounding of f is no rise."""
     before = float(_loss(x, rows, targets))
     for halvings in range(ITERATIONS):
-        new = x - step / 2**halvings
+        new = x - step / 2.0**halvings
         if float(_loss(new, rows, targets)) <= before + 1e-15:
             return new
     return x

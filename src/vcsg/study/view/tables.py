@@ -224,8 +224,8 @@ def _about_stops(runs: list[RunRecord]) -> list[str]:
     if not stopped:
         return []
     return [
-        f"{len(stopped)} of {len(runs)} runs were ended where they had reached every target: what stands for the end is "
-        "not after equal budgets."
+        f"{len(stopped)} of {len(runs)} runs were ended where they had reached every target: what stands for the end "
+        "is not after equal budgets."
     ]
 
 
