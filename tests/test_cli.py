@@ -130,7 +130,7 @@ def test_compare_from_end_to_end() -> None:
     assert "2 runs at a time shared the machine" in out
     assert "tuned: 3 short runs per method chose the step sizes" in out
     study = json.loads(Path("out/study.json").read_text())
-    assert study["command"] == shlex.join(["vcsg", *words])
+    assert study["commands"] == [shlex.join(["vcsg", *words])]
     assert study["targets"] == [{"metric": "test_error", "value": 0.6}]
     assert study["methods"] == ["default/vcsg", "default/sgd", "tuned/sgd-momentum"]
     assert len(load("out/runs")) == 6

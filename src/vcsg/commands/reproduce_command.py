@@ -62,6 +62,10 @@ def reproduce(
     report: options.MakeReport = True,
     import_: options.Import = None,
     plan: options.PlanOnly = False,
+    forecast: Annotated[
+        bool,
+        typer.Option("--forecast/--no-forecast", help="Whether to show first what will be run, and about how long."),
+    ] = True,
 ) -> None:
     """Run the experiments of the paper.
 
@@ -113,7 +117,7 @@ def reproduce(
                 checkpoint_seconds=checkpoint_seconds,
             )
 
-        seconds = [show_plan(study_of(name), interrupt) for name in available]
+        seconds = [show_plan(study_of(name), interrupt) for name in available if plan or forecast]
         if len(seconds) > 1:
             print(f"All data sets together: about {duration(sum(seconds))}.")
         if plan:
