@@ -517,7 +517,7 @@ class Course:
             self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
         elif state.ifo >= 2 * self.n and (worse := judging.nothing_gained(state, self._holder)):
             state.last_losses = []  # so that it is told once
-            logger.warning("nothing was gained so far: %s", worse)
+            logger.warning("hardly anything was gained so far: %s", worse)
 
     # --- parts
 
