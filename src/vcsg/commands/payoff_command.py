@@ -37,10 +37,10 @@ def payoff(
     sizes: Annotated[str, typer.Option(help="The mini-batch sizes, separated by commas.")] = "16,64,256",
     seeds: Annotated[int, typer.Option(help="The number of seeds, counted from 0.")] = 3,
     passes: Annotated[float, typer.Option(help="Passes of every run on the network.")] = 8.0,
-    convex_passes: Annotated[float, typer.Option(help="Passes of every run on the regression.")] = 30.0,
-    trials: Annotated[int, typer.Option(help="Short runs that choose the step of each combination.")] = 5,
+    convex_passes: Annotated[float, typer.Option(help="Passes of every run on the regression.")] = 20.0,
+    trials: Annotated[int, typer.Option(help="Short runs that choose the step of each combination.")] = 6,
     trial_passes: Annotated[float, typer.Option(help="Passes of each of these on the network.")] = 3.0,
-    convex_trial_passes: Annotated[float, typer.Option(help="Passes of each of these on the regression.")] = 10.0,
+    convex_trial_passes: Annotated[float, typer.Option(help="Passes of each of these on the regression.")] = 20.0,
     every: Annotated[float, typer.Option(help="Passes between evaluations.")] = 0.5,
     out: Annotated[Path, typer.Option(help="The folder of the records. What is there already is continued.")] = Path(
         "payoff-output"
@@ -119,6 +119,6 @@ def payoff(
         done, failures = experiment.run(console(stderr=True), interrupt)
         made = experiment.show(console(), report)
         print(f"Records: {out}")
-        for path in made[:2]:
+        for path in made[:3]:
             print(f"Written: {path}")
         finish(not done, failures, interrupt)

@@ -31,7 +31,7 @@ class PayoffGrid:
     seeds: int = 3
     passes: float = 8.0
     """Passes of every run: gradients of single samples, in units of n."""
-    trials: int = 5
+    trials: int = 6
     """Short runs with the first seed that choose the step of each."""
     trial_passes: float = 3.0
     every: float = 0.5

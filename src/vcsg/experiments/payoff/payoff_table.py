@@ -16,7 +16,7 @@ def print_payoff(console: Console, found: Payoff) -> None:
     """Print a line for every cell, and what they say."""
     made = Table(title=title(found), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
     for head in HEADS:
-        made.add_column(head, no_wrap=True)
+        made.add_column(head, no_wrap=True, max_width=24 if head == "estimator" else None)
     for row in rows(found):
         made.add_row(*row)
     with console.capture() as captured:

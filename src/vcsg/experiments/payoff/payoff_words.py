@@ -81,7 +81,7 @@ def _row(found: Payoff, cell: PayoffCell) -> list[str]:
         cost = cell.cost(found.goal, unit)
         made.append(f"{cost:.3g}" if math.isfinite(cost) else "–")
         made.append("1" if cell is base else "–" if base is None else str(ratio(cell, base, found.goal, unit)))
-    edge = ", at the edge" if cell.at_edge else ""
+    edge = ", edge" if cell.at_edge else ""
     return [*made, value_text(found, cell.final), f"{cell.lr:.3g} (× {cell.factor:.3g}{edge})"]
 
 
@@ -115,5 +115,6 @@ NOTES = (
     "Every gradient of a single sample counts as one n-th of a pass: anchors, and both gradients of a step that takes "
     "two. All estimators have the same default step at a step rule and a b (1/(3L) for the plain step), and equally "
     "many short runs with the first seed, judged by the training loss, choose a factor of it. "
-    "These runs are not counted.",
+    "These runs are not counted. `edge` beside a step says that it is the smallest or the largest that was tried: a better "
+    "one may lie beyond.",
 )
