@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,22 @@ from vcsg.experiments.payoff import payoff_cells, ridge_logistic
 from vcsg.experiments.payoff.gradient_estimators import ESTIMATORS, RULES, SIZES, name_of, parts_of
 from vcsg.experiments.payoff.paying import draw_payoffs
 from vcsg.experiments.payoff.payoff_cells import CellRun, Payoff, PayoffCell, ratio
-from vcsg.experiments.payoff.payoff_study import PayoffGrid
+from vcsg.experiments.payoff.payoff_study import NAMES, PayoffGrid
 from vcsg.experiments.payoff.payoff_words import markdown, sentences
-from vcsg.method import make
+from vcsg.method import make, registry
 from vcsg.method.schedules import Facts, PowerLaw
+from vcsg.study import imports
+from vcsg.workloads import problems
+
+
+@pytest.fixture(autouse=True)
+def names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take the names of the experiment away again after a test: others go through all methods that there are."""
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(problems, "_FAMILIES", dict(problems._FAMILIES))
+    monkeypatch.setattr(imports, "_LOADED", dict(imports._LOADED))
+    yield
+    sys.modules.pop(NAMES, None)
 
 
 def call(*words: str) -> Result:

@@ -115,6 +115,6 @@ NOTES = (
     "Every gradient of a single sample counts as one n-th of a pass: anchors, and both gradients of a step that takes "
     "two. All estimators have the same default step at a step rule and a b (1/(3L) for the plain step), and equally "
     "many short runs with the first seed, judged by the training loss, choose a factor of it. "
-    "These runs are not counted. `edge` beside a step says that it is the smallest or the largest that was tried: a better "
-    "one may lie beyond.",
+    "These runs are not counted. `edge` beside a step says that it is the smallest or the largest that was tried: a "
+    "better one may lie beyond.",
 )
