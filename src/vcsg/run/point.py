@@ -329,11 +329,22 @@ class Point:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
                 eta = numbers.step_size(float(group["lr"]))
-                if group["decoupled_weight_decay"]:
-                    scale(params, 1 - eta * group["decoupled_weight_decay"])
+                self._shrink(group, eta)
                 add(params, direction[start : start + len(params)], -eta)
             start += len(params)
         self._take_into_average(numbers)
+
+    def decay(self, group: dict[str, Any], p: Tensor) -> float:
+        """The decoupled weight decay of a parameter in units of 1/η: with a share of η it has that share of it."""
+        share = self.rule.share if isinstance(self.rule, Orthogonal) and not is_matrix(tuple(p.shape)) else 1.0
+        return share * float(group["decoupled_weight_decay"])
+
+    def _shrink(self, group: dict[str, Any], eta: float) -> None:
+        """x ← (1 − η·decay)·x."""
+        if group["decoupled_weight_decay"]:
+            moving = [p for p in group["params"] if p.requires_grad]
+            for decay in {self.decay(group, p) for p in moving}:
+                scale([p for p in moving if self.decay(group, p) == decay], 1 - eta * decay)
 
     def _take_into_average(self, numbers: StepNumbers) -> None:
         if numbers.average is not None:
@@ -366,8 +377,7 @@ class Point:
             if not params:
                 continue
             eta = numbers.step_size(float(group["lr"]))
-            if group["decoupled_weight_decay"]:
-                scale(params, 1 - eta * group["decoupled_weight_decay"])
+            self._shrink(group, eta)
             steps = [torch.tensor(float(numbers.moment))] * len(params)
             torch._fused_adam_(
                 params, [g.contiguous() for g in gradient[own]], mean[own], second[own], [], steps,
