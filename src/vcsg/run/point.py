@@ -359,7 +359,7 @@ class Point:
         return type(self.rule) is Adaptive and plain and self._clip_norm is None and bool(self.params)
 
     def descend_fused(self, gradient: list[Tensor], anew: bool, numbers: StepNumbers) -> list[Tensor]:
-        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and v is returned.
+        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and the gradient becomes v.
 
         With `anew`, m is 0 before the step.
         """
@@ -377,15 +377,15 @@ class Point:
             if not params:
                 continue
             eta = numbers.step_size(float(group["lr"]))
-            self._shrink(group, eta)
             steps = [torch.tensor(float(numbers.moment))] * len(params)
-            torch._fused_adam_(
+            torch._fused_adamw_(
                 params, [g.contiguous() for g in gradient[own]], mean[own], second[own], [], steps,
-                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=0.0, eps=self.rule.eps, amsgrad=False,
-                maximize=False,
+                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=group["decoupled_weight_decay"],
+                eps=self.rule.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
         self._take_into_average(numbers)
-        return [m.clone() for m in mean]
+        copy_to(gradient, mean)  # into memory that is there: a copy would have to ask for it at every step
+        return gradient
 
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers
