@@ -68,6 +68,8 @@ class Course:
         self._holder = holder
         self.certifies = False
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
+        self._told_at = 0
+        """The steps after which it was told last that hardly anything was gained."""
         first = method.schedule.first(n)
         L = L if method.needs_L or L is not None else 1.0  # from then on, what halves the step after a divergence
         phase = Phase("anchor", 0, 1, n, n, seed)
@@ -515,8 +517,12 @@ class Course:
             return
         if fault := judging.end_fault(state, self._holder, self._smoothness):
             self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
-        elif state.ifo >= 2 * self.n and (worse := judging.nothing_gained(state, self._holder)):
-            state.last_losses = []  # so that it is told once
+        elif (
+            state.ifo >= 2 * self.n
+            and self._told_at < state.steps
+            and (worse := judging.nothing_gained(state, self._holder))
+        ):
+            self._told_at = state.steps
             logger.warning("hardly anything was gained so far: %s", worse)
 
     # --- parts
