@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vcsg.experiments.payoff import payoff_cells
+from vcsg.experiments.payoff.payoff_words import markdown, sentences, setup, title
 from vcsg.study.records import RunRecord, load
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results" / "networks"
@@ -52,3 +54,14 @@ def test_the_tables_of_networks_are_those_of_the_records(name: str, tmp_path: Pa
     page = (FOLDER / "README.md").read_text()
     assert lines
     assert "\n".join(lines) in page, "\n".join(lines)
+
+
+def test_the_page_on_variance_reduction_is_that_of_its_records() -> None:
+    """Sentences and tables, as the experiment makes them; its own tests hold these against the records of runs."""
+    folder = FOLDER.parent / "variance-reduction"
+    page = (folder / "README.md").read_text()
+    found = payoff_cells.read(folder / "payoff.json")
+    assert found
+    for one in found:
+        for text in (*(f"- {sentence}" for sentence in sentences(one)), f"## {title(one)}", setup(one), markdown(one)):
+            assert text in page, text

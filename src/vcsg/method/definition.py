@@ -51,6 +51,8 @@ class Method:
     """The step rule P in x ← x − η·P(v)."""
     output: Output = "last"
     """The point that is returned where the user does not say: the last, a weighted draw, or the average."""
+    decay: float = 0.0
+    """The decoupled weight decay where the user gives no weight decay."""
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -106,6 +108,8 @@ class Method:
                 raise ValueError(self._fault(field, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
         if not 0 < self.gamma < math.inf:
             raise ValueError(self._fault("gamma", self.gamma, "give a finite number above 0"))
+        if not 0 <= self.decay < math.inf:
+            raise ValueError(self._fault("decay", self.decay, "give a finite number, at least 0"))
         for field, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
             if not isinstance(flag, bool):
                 raise ValueError(self._fault(field, flag, "give True or False"))

@@ -342,11 +342,22 @@ class Point:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
                 eta = numbers.step_size(float(group["lr"]))
-                if group["decoupled_weight_decay"]:
-                    scale(params, 1 - eta * group["decoupled_weight_decay"])
+                self._shrink(group, eta)
                 add(params, direction[start : start + len(params)], -eta)
             start += len(params)
         self._take_into_average(numbers)
+
+    def decay(self, group: dict[str, Any], p: Tensor) -> float:
+        """The decoupled weight decay of a parameter in units of 1/η: with a share of η it has that share of it."""
+        share = self.rule.share if isinstance(self.rule, Orthogonal) and not is_matrix(tuple(p.shape)) else 1.0
+        return share * float(group["decoupled_weight_decay"])
+
+    def _shrink(self, group: dict[str, Any], eta: float) -> None:
+        """x ← (1 − η·decay)·x."""
+        if group["decoupled_weight_decay"]:
+            moving = [p for p in group["params"] if p.requires_grad]
+            for decay in {self.decay(group, p) for p in moving}:
+                scale([p for p in moving if self.decay(group, p) == decay], 1 - eta * decay)
 
     def _take_into_average(self, numbers: StepNumbers) -> None:
         if numbers.average is not None:
@@ -361,7 +372,7 @@ class Point:
         return type(self.rule) is Adaptive and plain and self._clip_norm is None and bool(self.params)
 
     def descend_fused(self, gradient: list[Tensor], anew: bool, numbers: StepNumbers) -> list[Tensor]:
-        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and v is returned.
+        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and the gradient becomes v.
 
         With `anew`, m is 0 before the step.
         """
@@ -379,16 +390,15 @@ class Point:
             if not params:
                 continue
             eta = numbers.step_size(float(group["lr"]))
-            if group["decoupled_weight_decay"]:
-                scale(params, 1 - eta * group["decoupled_weight_decay"])
             steps = [torch.tensor(float(numbers.moment))] * len(params)
-            torch._fused_adam_(
+            torch._fused_adamw_(
                 params, [g.contiguous() for g in gradient[own]], mean[own], second[own], [], steps,
-                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=0.0, eps=self.rule.eps, amsgrad=False,
-                maximize=False,
+                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=group["decoupled_weight_decay"],
+                eps=self.rule.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
         self._take_into_average(numbers)
-        return [m.clone() for m in mean]
+        copy_to(gradient, mean)  # into memory that is there: a copy would have to ask for it at every step
+        return gradient
 
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers
