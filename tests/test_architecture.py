@@ -10,7 +10,7 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options",
+        "version", "files", "names", "silence", "planted", "method", "theory", "run", "gpu", "optimizer_options",
         "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
         "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
         "cli", "__main__",

@@ -47,7 +47,7 @@ LOOKS = {
     "adamw": Look(PURPLE, "longdash"),
     "torch-muon": Look(BLUE, "longdash"),
     "schedule-free-adamw": Look(GREEN, "longdash"),
-    "prodigy": Look(ORANGE, "longdashdot"),
+    "prodigy": Look(SKY, "longdashdot"),
     "auto": Look(ORANGE),
     "gd": Look(BLACK),
     "batching-svrg": Look(BLUE),
