@@ -12,7 +12,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 LEFT_ALONE = re.compile(
-    r"((?s:^````?.*?^````?$)|^ {4}.*$|`+[^`]*`+|\]\([^)]*\)|\]\[[^\]]*\]|</?[a-z][^>]*>|https?://\S+|^#.*$)",
+    r"((?s:^````?.*?^````?$)|^ {4}.*$|`+[^`]*`+|\]\([^)]*\)|\]\[[^\]]*\]|</?[a-z]+(?: [^<>\n]*)?>|https?://\S+|^#.*$)",
     re.MULTILINE,
 )
 """Code, the targets of links, tags, headings (their anchors are to stay) and indented lines."""
