@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from vcsg.method.schedules import Schedule
@@ -51,8 +51,8 @@ class Method:
     """The step rule P in x ← x − η·P(v)."""
     output: Output = "last"
     """The point that is returned where the user does not say: the last, a weighted draw, or the average."""
-    decay: float = 0.0
-    """The decoupled weight decay where the user gives no weight decay."""
+    decay: float = field(default=0.0, repr=False)
+    """The decoupled weight decay where the user gives no weight decay. (A saved run has it in its parameter groups.)"""
 
     def __post_init__(self) -> None:
         self._check_values()
