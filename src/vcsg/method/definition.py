@@ -98,21 +98,21 @@ class Method:
     # --- what cannot be run is refused here, before any work
 
     def _check_values(self) -> None:
-        for field, value, kind in (
+        for name, value, kind in (
             ("length", self.length, Length),
             ("moves", self.moves, Moves),
             ("drawn", self.drawn, Drawn),
             ("output", self.output, Output),
         ):
             if value not in get_args(kind):
-                raise ValueError(self._fault(field, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
+                raise ValueError(self._fault(name, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
         if not 0 < self.gamma < math.inf:
             raise ValueError(self._fault("gamma", self.gamma, "give a finite number above 0"))
         if not 0 <= self.decay < math.inf:
             raise ValueError(self._fault("decay", self.decay, "give a finite number, at least 0"))
-        for field, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
+        for name, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
             if not isinstance(flag, bool):
-                raise ValueError(self._fault(field, flag, "give True or False"))
+                raise ValueError(self._fault(name, flag, "give True or False"))
 
     def _check_rules(self) -> None:
         if not self.weights:
