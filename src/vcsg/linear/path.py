@@ -123,12 +123,12 @@ def solve_path(
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)
-    columns = None
+    columns: working_set.Columns | None = None
     for alpha in alphas:
         terms = inputs.penalty(penalty, float(alpha), l1_ratio, problem.penalty.positive)
         part = replace(problem, penalty=terms)
         if shape_of(part, x, tol).lasso:
-            columns = part.rows.tocsc() if part.sparse and columns is None else columns
+            columns = columns or working_set.Columns(part)
             journal = Journal(passes)
             solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
             solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
@@ -137,9 +137,23 @@ def solve_path(
             solution = solve(part, x, tol, passes, seed)
         solution.last = None  # it refers to an array of the size of y
         found.append(solution)
-        x = solution.x
+        x = ahead(alphas, found) if len(found) < len(alphas) else solution.x
         tick()
     return found
+
+
+def ahead(alphas: Array, found: list[Solution]) -> Array:
+    """A start for the next weight, further on the line through the last two solutions.
+
+    A path of the Lasso consists of straight lines, other ones nearly so. A coefficient that is 0 at one of the two, or
+    would change its sign, stays as it is.
+    """
+    x, k = found[-1].x, len(found)
+    if k < 2 or alphas[k - 2] == alphas[k - 1]:
+        return x
+    before = found[-2].x
+    further = x + (alphas[k] - alphas[k - 1]) / (alphas[k - 1] - alphas[k - 2]) * (x - before)
+    return np.where((before != 0) & (x * further > 0), further, x)
 
 
 def joined(alphas: Array, solutions: list[Solution]) -> LinearPath:
