@@ -24,8 +24,13 @@ from vcsg.linear.solution import Journal, Solution
 from vcsg.linear.solvers import working_set
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import shape_of
+from vcsg.linear.solvers.condensed import condensed
 
 Tick = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Count no fit."""
 
 
 @dataclass
@@ -113,13 +118,23 @@ def grid(problem: Problem, penalty: str, l1_ratio: float, count: int, eps: float
 
 def solve_path(
     problem: Problem, alphas: Array, penalty: str, l1_ratio: float, tol: float, passes: float, seed: int = 0,
-    tick: Tick = lambda: None,
+    tick: Tick = _nothing,
 ) -> list[Solution]:  # fmt: skip
     """The solutions for falling weights of the penalty, each from the one before.
 
-    With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
+    Least squares of many rows with an L1 penalty are solved by d rows that stand for all (`condensed`), and the last
+    solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
     large beside the weight, and coefficients would stay 0 that should not.
     """
+    small = condensed(problem) if penalty != "l2" else None
+    if small is not None:
+        found = solve_path(small.problem, alphas, penalty, l1_ratio, tol / 2, passes, seed, tick)
+        for solution in found:
+            solution.x = small.whole(solution.x, problem.bias)
+        terms = inputs.penalty(penalty, float(alphas[-1]), l1_ratio, problem.penalty.positive)
+        if replace(problem, penalty=terms).anchor(found[-1].x).norm <= tol * min(1.0, terms.l1 or 1.0):
+            return found
+        tick = _nothing  # rounding was too large in d rows: again with all rows
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)

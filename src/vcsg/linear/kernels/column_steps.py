@@ -235,7 +235,7 @@ def model_minimum(
             moved += whole * whole * step * step
             for i in range(v.size):
                 v[i] += step * bias * h[i]
-        used += visited / k
+        used += visited / max(k, 1)
         first = moved if epoch == 0 else first
         done = moved <= max(enough * enough, share * share * first)
         if done and complete:

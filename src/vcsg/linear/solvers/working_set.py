@@ -21,12 +21,14 @@ Places = npt.NDArray[np.int64]
 
 SMALLEST = 64
 """The fewest columns of a working set."""
-GROWTH = 2
-"""The columns of a working set for each coefficient that is not 0."""
+GROWTH, SPARSE_GROWTH = 2, 4
+"""The columns of a working set for each coefficient that is not 0; more where columns are sparse, and so cheaper."""
 CLOSE = 0.3
 """The accuracy of a working set's solution, in units of tol."""
 FAR = 0.05
 """The accuracy of a working set's solution, in units of ‖∇f‖ of all columns when it was chosen."""
+BLOCK = 64
+"""The rows whose columns are copied together."""
 FLOOR = 1e-4
 """The least curvature of a row, in units of its bound, so that a model has a minimum."""
 LEAST = 1e-8
@@ -55,7 +57,11 @@ class Columns:
                 lines = np.empty((min(self.problem.d, max(end, 2 * len(lines))), self.problem.n))
                 lines[: self.count] = self.stored[0][: self.count]
                 self.stored = (lines,)
-            lines[self.count : end] = self.problem.rows[:, missing].T
+            rows = self.problem.rows
+            for low in range(0, self.problem.n, BLOCK):  # by blocks, so that what is turned stays in the cache
+                block = rows[low : low + BLOCK]
+                block = block if len(missing) == self.problem.d else block.take(missing, axis=1)
+                lines[self.count : end, low : low + BLOCK] = block.T
             self.place[missing] = np.arange(self.count, end)
             self.count = end
         return self.place[chosen]
@@ -107,7 +113,8 @@ def chosen(problem: Problem, x: Array, here: PassResult, l1: float) -> Places:
     w, slope = x[0, :-1], here.smooth[0, :-1]
     scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, l1, problem.penalty.positive)))
     candidates = np.flatnonzero(scores)  # few: numpy takes long to find the largest of many equal numbers
-    size = max(SMALLEST, GROWTH * int(np.count_nonzero(w)))
+    growth = SPARSE_GROWTH if problem.sparse else GROWTH
+    size = max(SMALLEST, growth * int(np.count_nonzero(w)))
     if len(candidates) > size:
         first = len(candidates) - size
         candidates = np.sort(candidates[np.argpartition(scores[candidates], first)[first:]])
