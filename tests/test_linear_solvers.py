@@ -11,7 +11,6 @@ from linear_data import make_problem
 from scipy import optimize, sparse
 from scipy.special import expit
 from sklearn.datasets import load_breast_cancer
-from sklearn.linear_model import Lasso
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
 from vcsg.linear.curvature import hessian_factors

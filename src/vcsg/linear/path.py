@@ -123,8 +123,8 @@ def solve_path(
     """The solutions for falling weights of the penalty, each from the one before.
 
     Least squares of many rows with an L1 penalty are solved by d rows that stand for all (`condensed`), and the last
-    solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
-    large beside the weight, and coefficients would stay 0 that should not.
+    solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is below 1: a
+    gradient that is small beside 1 may be large beside the weight, and coefficients would stay 0 that should not.
     """
     small = condensed(problem) if penalty != "l2" else None
     if small is not None:

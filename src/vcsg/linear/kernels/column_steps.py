@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.kernels.compiled import inlined, njit, pasted
+from vcsg.linear.kernels.compiled import inlined, njit
 from vcsg.linear.kernels.lanes import load_some, pointer, splat, store_some, total
 from vcsg.linear.kernels.loops import shrunk
 from vcsg.linear.kernels.losses import SQUARED, loss_and_slope, second_derivative

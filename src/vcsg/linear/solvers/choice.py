@@ -32,7 +32,7 @@ MANY = 1000
 SHORT = 2.0
 """The most dense rows for each feature for which that holds."""
 SMALL = 2e5
-"""The largest n·d for which a working set is faster for the L1 penalty whatever the shape: it has the least overhead."""
+"""The largest n·d for which a working set is faster for the L1 penalty whatever the shape: its overhead is least."""
 
 
 class Shape(NamedTuple):
@@ -104,11 +104,11 @@ def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
     "interior-point" for a loss that is piecewise linear. "working-set" for bounds, and for the L1 penalty with a
-    thousand features or more, on sparse rows or on few dense ones, for small data and for least squares. "newton" for small problems: their Hessians cost
-    less than anything else. "dual" for sparse rows with at least two features for each row, where the penalty is
-    weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for each unknown, so that a part of
-    them says little. "growing-svrg" for everything else, and for penalties and losses that are not smooth or not
-    convex.
+    thousand features or more, on sparse rows or on few dense ones, for small data and for least squares. "newton" for
+    small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two features for
+    each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for
+    each unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and losses
+    that are not smooth or not convex.
     """
     if shape.kinked:
         return "interior-point"

@@ -46,7 +46,7 @@ class Condensed:
 
 
 def condensed(problem: Problem) -> Condensed | None:
-    """The problem with d rows; None for other losses, sparse rows, few rows, many features or a singular Gram matrix."""
+    """The problem with d rows; None for other losses, sparse or few rows, many features, or a singular Gram matrix."""
     n, d = problem.n, problem.d
     if problem.loss.code != SQUARED or problem.sparse or n < TALLEST * d or d > WIDEST:
         return None
