@@ -191,7 +191,7 @@ def extrapolate(points: Any, slopes: Any, h: Any, v: Any, w: Any, l1: float, l2:
 def model_minimum(
     columns: Any, places: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float,
     positive: bool, share: float, enough: float,
-) -> tuple[float, float]:  # fmt: skip
+) -> float:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
     An epoch over all columns is followed by some over those in use alone, with extrapolation.
@@ -211,7 +211,7 @@ def model_minimum(
         enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
 
     Returns:
-        The epochs it took, in units of all columns; and the norm of the steps of the last.
+        The epochs it took, in units of all columns.
     """
     at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
     whole, complete = summed(h) * bias * bias, True
