@@ -59,6 +59,12 @@ def row_curvatures(problem: Problem, x: Array) -> Array:
     return out
 
 
+FLOPS = 20
+"""The time of a pass per number of X, in multiply-adds of a matrix product; it prices a Hessian in passes."""
+SPARSE_ENTRY = 5.0
+"""The time of a pass for one entry of sparse rows, in that for one number of dense rows."""
+SCATTER = 60.0
+"""The time of an addition to an entry of a Hessian somewhere in memory, in multiply-adds of a matrix product."""
 SINGLE = (np.float32, 1e-10, (2e-6, 1e-3, 1.0))
 DOUBLE = (np.float64, 1e-15, (1e-14, 1e-10, 1e-6, 1e-3, 1.0))
 """The type in which a Hessian is summed, and how much its diagonal is enlarged: by a share of the largest entry, and by
@@ -70,13 +76,41 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
 
     Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
     """
-    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
+    if scatters(problem):
+        for k, hessian in enumerate(factors):
+            _factor(_scattered_gram(problem, weight, k), problem.penalty.curvature, *DOUBLE[1:], hessian)
+        return factors
+    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     for k, hessian in enumerate(factors):
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
             if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, floor, shares, hessian):
                 break
     return factors
+
+
+def row_work(problem: Problem) -> float:
+    """The time that a row takes in a Hessian, in multiply-adds of a product of dense matrices."""
+    dense = (problem.d + 1.0) ** 2
+    return min(dense, SCATTER * (problem.rows.nnz / max(1, problem.n) + 1) ** 2 / 2) if problem.sparse else dense
+
+
+def pass_work(problem: Problem) -> float:
+    """The time that a pass over all rows takes, in the same unit."""
+    return FLOPS * (SPARSE_ENTRY * problem.rows.nnz if problem.sparse else float(problem.n) * problem.d)
+
+
+def scatters(problem: Problem) -> bool:
+    """Whether a Hessian is summed entry by entry, as rows are so sparse that this is faster than as a dense matrix."""
+    return problem.sparse and row_work(problem) < (problem.d + 1.0) ** 2 and problem.rows.has_sorted_indices
+
+
+def _scattered_gram(problem: Problem, weight: Array, k: int) -> Array:
+    """Σ weight_ik·a_i a_iᵀ of sparse rows, the intercept's feature included where there is one."""
+    gram = np.zeros((problem.d + 1, problem.d + 1))
+    kernel.scatter_gram(*problem.parts, weight, k, problem.bias, gram)
+    gram += np.tril(gram, -1).T
+    return gram if problem.bias else gram[:-1, :-1]
 
 
 def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.curvature import column_scales, hessian_factors
+from vcsg.linear.curvature import column_scales, hessian_factors, pass_work, row_work, scatters
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
@@ -31,10 +31,6 @@ SHORTENINGS = 30
 """How often a step may be shortened before f counts as not falling any more."""
 
 
-PRODUCTS = 10.0
-"""The multiply-adds of a Hessian in the time that a pass takes for one number of dense rows."""
-SPARSE_ENTRY = 5.0
-"""The time of a pass for one entry of sparse rows, in that for one number of dense rows."""
 WIDEST = 2000
 """The largest number of unknowns of an output for which a Hessian is factored."""
 DENSE_COPY = 4e7
@@ -126,12 +122,13 @@ def renewal_cost(problem: Problem) -> float:
     """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
     if not problem.in_memory:
         return math.inf
-    width = problem.d + 1
-    stored = problem.rows.nnz * SPARSE_ENTRY if problem.sparse else problem.n * problem.d
-    if width > WIDEST or problem.penalty.l1 or (problem.sparse and problem.n * problem.d > DENSE_COPY):
+    width, sums = problem.d + 1, scatters(problem)
+    copied = problem.sparse and not sums
+    if width > WIDEST or problem.penalty.l1 or (copied and problem.n * problem.d > DENSE_COPY):
         return math.inf
-    work = problem.outputs * (problem.n * width**2 + width**3 / 3)
-    return work / (PRODUCTS * max(1, stored))
+    # Products in double precision take twice as long as those that are the unit.
+    each = row_work(problem) if sums else 2 * width**2
+    return problem.outputs * (problem.n * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
 
 
 class Search:
