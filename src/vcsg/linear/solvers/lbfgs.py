@@ -18,7 +18,7 @@ import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.curvature import column_scales, hessian_factors, pass_work, row_work, scatters
+from vcsg.linear.curvature import column_scales, heavy_rows, hessian_factors, pass_work, row_work, scatters
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
@@ -35,6 +35,10 @@ WIDEST = 2000
 """The largest number of unknowns of an output for which a Hessian is factored."""
 DENSE_COPY = 4e7
 """The most numbers of sparse rows that are copied densely for a Hessian."""
+HEAVY = 64
+"""The rows of a new Hessian for each unknown, where there are more; those with the largest part in it are chosen."""
+CHOOSING = 2.0
+"""The passes that it takes to choose them."""
 SOONEST = 6
 """The fewest passes between two Hessians, and those that one is expected to need."""
 
@@ -119,16 +123,22 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 
 def renewal_cost(problem: Problem) -> float:
-    """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
+    """The time of a new Hessian and its factor, in passes; infinite where there is to be none."""
     if not problem.in_memory:
         return math.inf
-    width, sums = problem.d + 1, scatters(problem)
+    width, sums, size = problem.d + 1, scatters(problem), hessian_size(problem)
     copied = problem.sparse and not sums
-    if width > WIDEST or problem.penalty.l1 or (copied and problem.n * problem.d > DENSE_COPY):
+    if width > WIDEST or problem.penalty.l1 or (copied and size * problem.d > DENSE_COPY):
         return math.inf
     # Products in double precision take twice as long as those that are the unit.
     each = row_work(problem) if sums else 2 * width**2
-    return problem.outputs * (problem.n * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
+    work = problem.outputs * (size * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
+    return work + (CHOOSING if size < problem.n else 0.0)
+
+
+def hessian_size(problem: Problem) -> int:
+    """The number of rows of a new Hessian: all, or where that takes long those with the largest part in it."""
+    return min(problem.n, HEAVY * (problem.d + 1))
 
 
 class Search:
@@ -204,7 +214,9 @@ class Search:
     def renew(self) -> None:
         """Make H from all rows at x, and forget the pairs."""
         with blas_threads(self.f.problem):
-            self.factors = hessian_factors(self.f.problem, self.x, exact=True)
+            size = hessian_size(self.f.problem)
+            part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
+            self.factors = hessian_factors(part, self.x, exact=True)
         self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
         self.last, self.before = self.x, self.here.smooth
 
