@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.special import expit
 from sklearn.datasets import load_breast_cancer
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
-from vcsg.linear.curvature import hessian_factors
+from vcsg.linear.curvature import heavy_rows, hessian_factors, scatters
 from vcsg.linear.kernels import dual_steps, hessian
 from vcsg.linear.solution import Journal
 from vcsg.linear.solvers import lbfgs, newton
@@ -222,11 +223,11 @@ def test_a_margin_agrees_with_its_dual_variable() -> None:
         assert after == pytest.approx(expit(-root), abs=1e-3 * abs(root - t) + 1e-9)
 
 
-# --- the L1 penalty
+# --- what is tested elsewhere
 
 
 def test_every_solver_is_tested_here() -> None:
-    assert {*SMOOTH, "working-set", "interior-point"} == set(SOLVERS)  # the last one: test_linear_regressions
+    assert {*SMOOTH, "working-set", "interior-point"} == set(SOLVERS)  # in test_linear_lasso, test_linear_regressions
 
 
 # --- a new Hessian where the old one has become too poor
@@ -280,3 +281,38 @@ def test_an_exact_hessian_is_exact() -> None:
     x = np.random.default_rng(1).normal(size=problem.shape)
     lower = np.tril(hessian_factors(problem, x, exact=True)[0])
     np.testing.assert_allclose(lower @ lower.T, newton.hessian(problem, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_the_hessian_of_sparse_rows_is_that_of_dense_ones(bias: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = sparse.csr_matrix(rng.normal(size=(300, 80)) * (rng.random((300, 80)) < 0.03))
+    y = np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    problem = Problem(rows, y, rng.random(300) * 2, LOSSES["logistic"], bias=bias, penalty=Penalty(l2=0.1))
+    assert scatters(problem)
+    assert not scatters(replace(problem, rows=rows.toarray()))
+    assert not scatters(replace(problem, rows=sparse.csr_matrix(rng.normal(size=(300, 80)))))
+    x = rng.normal(size=problem.shape)
+    lower = np.tril(hessian_factors(problem, x, exact=True)[0])
+    size = 81 if bias else 80
+    np.testing.assert_allclose((lower @ lower.T)[:size, :size], newton.hessian(problem, x)[:size, :size], atol=1e-12)
+
+
+def test_the_rows_with_the_largest_part_in_a_hessian() -> None:
+    """Drawn often enough their Hessian is exact; few of them are far nearer than as many rows of a plain sample."""
+    X, y = heavy_tailed("log-normal", n=4000, d=10)
+    problem = Problem(
+        X, y.astype(float), np.random.default_rng(1).random(4000) * 2, LOSSES["logistic"], penalty=Penalty(l2=1e-3)
+    )
+    x = 1e-3 * np.random.default_rng(2).normal(size=problem.shape)
+    exact = newton.hessian(problem, x)
+
+    def error(part: Problem) -> float:
+        ratio = np.linalg.solve(exact, newton.hessian(part, x))
+        return float(np.abs(np.linalg.eigvals(ratio) - 1).max())
+
+    assert error(heavy_rows(problem, x, 10**6)) <= 1e-2
+    few = heavy_rows(problem, x, 400)
+    assert few.n <= 400
+    plain = [error(problem.subset(np.random.default_rng(k).permutation(4000)[:400])) for k in range(20)]
+    assert error(few) <= np.median(plain) / 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear.curvature import pass_work, row_work, smoothness
+from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -35,6 +35,8 @@ ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
 """The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
+UNEVEN = 50.0
+"""The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 DEFAULT = GrowingAnchor()
@@ -55,6 +57,8 @@ class Stages:
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """The smoothness constant of the mean loss."""
+    uneven: float = 1.0
+    """The largest ‖a_i‖² of the rows of the pilot, in units of its mean."""
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
     message: str = ""
@@ -171,6 +175,8 @@ class Stages:
         """Let L-BFGS finish; whether it reached the tolerance."""
         size = self.hessian_rows(pilot)
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
+        if size and self.uneven > UNEVEN:
+            part = heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
         known = self.known or whole.anchor(self.x)
         self.x, norm, self.message = lbfgs.finish(
             whole, part if size else "diagonal", self.x, known, self.tol, self.journal
@@ -217,6 +223,7 @@ def solve(
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
+    run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
     run.smoothness, run.largest = smoothness(pilot, norms)
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.

@@ -39,7 +39,7 @@ HEAVY = 64
 """The rows of a new Hessian for each unknown, where there are more; those with the largest part in it are chosen."""
 CHOOSING = 2.0
 """The passes that it takes to choose them."""
-SOONEST = 6
+SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
 
 
