@@ -301,9 +301,8 @@ def test_the_hessian_of_sparse_rows_is_that_of_dense_ones(bias: float) -> None:
 def test_the_rows_with_the_largest_part_in_a_hessian() -> None:
     """Drawn often enough their Hessian is exact; few of them are far nearer than as many rows of a plain sample."""
     X, y = heavy_tailed("log-normal", n=4000, d=10)
-    problem = Problem(
-        X, y.astype(float), np.random.default_rng(1).random(4000) * 2, LOSSES["logistic"], penalty=Penalty(l2=1e-3)
-    )
+    weight = np.random.default_rng(1).random(4000) * 2
+    problem = Problem(X, y.astype(float), weight, LOSSES["logistic"], penalty=Penalty(l2=1e-3))
     x = 1e-3 * np.random.default_rng(2).normal(size=problem.shape)
     exact = newton.hessian(problem, x)
 

@@ -91,14 +91,15 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
 
 
 def heavy_rows(problem: Problem, x: Array, size: int) -> Problem:
-    """At most `size` of the rows, chosen for their part in the Hessian at x, with weights for which theirs stands for it.
+    """At most `size` rows, chosen for their part in the Hessian at x, with weights for which theirs stands for it.
 
     A row's chance is in proportion to its share w_iφ''_i‖a_i‖² of the trace, a tenth of it to 1, and its weight is
     divided by its chance. So rows of extreme norm, of which a plain sample has too few or too many, enter as they are.
     """
     share = row_curvatures(problem, x).sum(axis=1) * problem.norms()
     whole = float(share.sum())
-    chance = (0.9 * share / whole if whole > 0 else 0.0) + (0.1 if whole > 0 else 1.0) / problem.n
+    even = 0.1 if whole > 0 else 1.0
+    chance: Array = share * ((1 - even) / (whole or 1.0)) + even / problem.n
     ends = np.cumsum(chance)
     places = np.searchsorted(ends, (np.arange(size) + 0.5) / size * ends[-1], side="right")  # at even distances
     index, count = np.unique(np.minimum(places, problem.n - 1), return_counts=True)
