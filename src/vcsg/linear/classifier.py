@@ -284,9 +284,8 @@ def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
     elif y.size:
-        codes = np.empty(y.size)
-        low, high = inputs.two_classes(y, codes)
-        if low != high:
-            return y[[low, high]], codes
+        found = inputs.two_classes(y)
+        if found is not None:
+            return found
     classes = np.unique(y)
     return classes, inputs.class_numbers(y, classes)

@@ -140,27 +140,21 @@ def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:
         return scaled.T @ scaled
 
 
-@njit
-def _complete(gram: Any, curvature: float, floor: float, relative: float, hessian: Any) -> float:
+def _complete(gram: Any, curvature: float, floor: float, relative: float, hessian: Array) -> float:
     """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
 
     The diagonal gets `floor` of its largest entry and `relative` of each, so that a direction in which neither rows nor
     penalty are curved has some curvature. Returns the trace, which bounds all entries.
     """
-    d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
-    for j in range(d + 1):
-        for k in range(d + 1):
-            hessian[j, k] = gram[j, k] if j < width and k < width else 0.0
+    width, d = len(gram), len(hessian) - 1
+    hessian[:width, :width] = gram
     if width == d:
-        hessian[d, d] = 1.0
-    for j in range(d + 1):
-        if j < d:
-            hessian[j, j] += curvature
-        largest = max(largest, hessian[j, j])
-    for j in range(d + 1):
-        hessian[j, j] = (hessian[j, j] + floor * largest) * (1.0 + relative)
-        trace += hessian[j, j]
-    return trace
+        hessian[d], hessian[:, d], hessian[d, d] = 0.0, 0.0, 1.0
+    diagonal = np.einsum("jj->j", hessian)
+    diagonal[:d] += curvature
+    diagonal += floor * max(1e-300, float(diagonal.max()))
+    diagonal *= 1.0 + relative
+    return float(diagonal.sum())
 
 
 def _factor(gram: Any, curvature: float, floor: float, shares: tuple[float, ...], hessian: Array) -> bool:

@@ -242,4 +242,6 @@ def variance(anchor: PassResult, norms: Array, n: int) -> float:
     B = len(norms)
     if B < 2:
         return float("nan")
-    return float(loops.spread(anchor.kept, norms, anchor.gradient)) * B / (B - 1) * (n - 1) / n
+    squares = np.einsum("ik,ik->i", anchor.kept[:B], anchor.kept[:B])
+    spread = float(squares @ norms) / B - float((anchor.gradient**2).sum())
+    return max(0.0, spread) * B / (B - 1) * (n - 1) / n

@@ -161,22 +161,6 @@ def join_parts(loss: float, x: Any, g: Any, smooth: Any, l1: float, l2: float, r
     return conclude(loss, 1, x, g, smooth, l1, l2, rational)
 
 
-@njit
-def spread(kept: Any, norms: Any, gradient: Any) -> float:
-    """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows, without ‖∇f‖²."""
-    total = 0.0
-    for i in range(norms.size):
-        square = 0.0
-        for k in range(kept.shape[1]):
-            square += kept[i, k] * kept[i, k]
-        total += square * norms[i]
-    total /= norms.size
-    for k in range(gradient.shape[0]):
-        for j in range(gradient.shape[1]):
-            total -= gradient[k, j] * gradient[k, j]
-    return float(max(0.0, total))
-
-
 @pasted
 def drift(
     x: Any, pull: Any, outputs: int, d: int, step: float, now: float, l2: float, rational: float, out: Any
