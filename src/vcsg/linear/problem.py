@@ -141,15 +141,16 @@ class Problem:
         hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
+        evaluate = loops.evaluate if self.outputs == 1 else loops.evaluate_classes
         if workers <= 1:
-            value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
+            value, norm = evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
             return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
         gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
             low, high = ends[i], ends[i + 1]
             room = np.empty(self.shape)
-            value, _ = loops.evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
+            value, _ = evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
             gradients[i] *= (high - low) / (hi - lo)
             return float(value) * (high - low) / (hi - lo)
 
