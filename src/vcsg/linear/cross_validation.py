@@ -130,7 +130,7 @@ class LinearClassifierCV(PathModel, LinearClassifier):
         self.eps = eps
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:  # type: ignore[override]
         """Choose the weight of the penalty, and fit the model to rows X with classes y."""
         problem = self._path_problem(X, y, sample_weight)
         solution = self._search(problem, problem.y, classifier=True)

@@ -80,12 +80,15 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     if scatters(problem):
         for k, hessian in enumerate(factors):
-            _factor(_scattered_gram(problem, weight, k), problem.penalty.curvature, *DOUBLE[1:], hessian)
+            _factor(
+                _apart(problem, _scattered_gram(problem, weight, k)), problem.penalty.curvature, *DOUBLE[1:], hessian
+            )
         return factors
     dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     for k, hessian in enumerate(factors):
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
-            if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, floor, shares, hessian):
+            gram = _apart(problem, _gram(dense, weight, k, problem.bias, dtype))
+            if _factor(gram, problem.penalty.curvature, floor, shares, hessian):
                 break
     return factors
 
@@ -122,6 +125,14 @@ def pass_work(problem: Problem) -> float:
 def scatters(problem: Problem) -> bool:
     """Whether a Hessian is summed entry by entry, as rows are so sparse that this is faster than as a dense matrix."""
     return problem.sparse and row_work(problem) < (problem.d + 1.0) ** 2 and problem.rows.has_sorted_indices
+
+
+def _apart(problem: Problem, gram: Any) -> Any:
+    """The matrix without what a fixed coefficient has in common with others."""
+    if problem.fixed:
+        last = problem.d - 1
+        gram[last], gram[:, last], gram[last, last] = 0.0, 0.0, 1.0
+    return gram
 
 
 def _scattered_gram(problem: Problem, weight: Array, k: int) -> Array:

@@ -96,6 +96,8 @@ class Problem:
     """The value of the intercept's feature; 0 for no intercept."""
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
+    fixed: bool = False
+    """Whether the last feature is an offset of the margins: its coefficient stays 1, and is not penalised."""
 
     in_memory: ClassVar[bool] = True
     """Whether the rows are at hand; else there are evaluations alone."""
@@ -161,11 +163,19 @@ class Problem:
         return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
 
     def _bounded(self, found: PassResult, x: Array) -> PassResult:
-        """The result with ‖∇f‖ for weights that are bounded, where they are."""
+        """The result with ‖∇f‖ for weights that are bounded or fixed, where they are."""
+        if self.fixed:
+            return self._without_last(found, x)
         if not self.penalty.positive:
             return found
         slope = violation(found.smooth[:, :-1], x[:, :-1], self.penalty.l1, positive=True)
         return found._replace(norm=float(np.sqrt((slope**2).sum() + (found.smooth[:, -1] ** 2).sum())))
+
+    def _without_last(self, found: PassResult, x: Array) -> PassResult:
+        """The result for all coefficients but that of the last feature: its slope is 0, so that nothing moves it."""
+        found.smooth[:, -2] = 0.0
+        value = found.value - self.penalty.l2 / 2 * float((x[:, -2] ** 2).sum())
+        return found._replace(value=value, norm=float(np.linalg.norm(found.smooth)))
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """Return f and the gradient of its smooth part."""
@@ -200,6 +210,12 @@ class Problem:
         np.add.at(weight, place.reshape(-1), self.weight[used])
         weight *= len(y) / self.n
         return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)
+
+    def with_offset(self, offset: Array) -> Problem:
+        """The problem whose margins have an offset, as a last feature (a copy of the rows)."""
+        column = offset[:, None].astype(self.rows.dtype)
+        rows = sparse.hstack([self.rows, column], format="csr") if self.sparse else np.hstack([self.rows, column])
+        return replace(self, rows=rows, fixed=True)
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
         """The same problem for some of its rows, copied; sparse rows become dense where that is faster."""

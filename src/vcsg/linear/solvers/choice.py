@@ -58,6 +58,8 @@ class Shape(NamedTuple):
     """Whether coefficients are bounded to be 0 or above."""
     kinked: bool = False
     """Whether the loss is piecewise linear."""
+    fixed: bool = False
+    """Whether margins have an offset."""
     quadratic: bool = False
     """Whether the loss is squared, so that a quadratic model of it is the loss itself."""
     square: float = 1.0
@@ -95,7 +97,7 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     convex = problem.loss.convex and not problem.loss.kinked and not terms.rational and problem.outputs == 1
     return Shape(
         problem.n, problem.d, entries, problem.outputs, smooth, dual, convex and (terms.l1 > 0 or terms.positive),
-        problem.loss.bounded, terms.positive, problem.loss.kinked, problem.loss.code == SQUARED,
+        problem.loss.bounded, terms.positive, problem.loss.kinked, problem.fixed, problem.loss.code == SQUARED,
         square, terms.l2, tol,
     )  # fmt: skip
 
@@ -103,7 +105,7 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
-    "interior-point" for a loss that is piecewise linear. "working-set" for bounds, and for the L1 penalty with a
+    "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for bounds, and for the L1 penalty with a
     thousand features or more, on sparse rows or on few dense ones, for small data and for least squares. "newton" for
     small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two features for
     each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for
@@ -112,6 +114,8 @@ def choose(shape: Shape) -> str:
     """
     if shape.kinked:
         return "interior-point"
+    if shape.fixed:
+        return "l-bfgs"
     wide = shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d)
     small = shape.n * shape.d <= SMALL
     if shape.positive or (shape.lasso and (wide or small or shape.quadratic or not shape.bounded)):
@@ -134,6 +138,8 @@ def refusal(solver: str, shape: Shape) -> str:
     """Why a solver cannot be used for a shape; empty where it can."""
     if (solver == "interior-point") != shape.kinked:
         return "solver='interior-point' is for loss='quantile', and that loss has no other: choose 'auto'"
+    if shape.fixed and (solver != "l-bfgs" or not shape.smooth):
+        return "offset needs penalty='l2' or None, and solver='auto' or 'l-bfgs'"
     if shape.positive and (solver != "working-set" or not shape.lasso):
         return (
             "positive=True needs a convex loss, penalty='l2', 'l1', 'elasticnet' or None, and solver='working-set': "
