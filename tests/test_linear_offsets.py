@@ -46,9 +46,10 @@ def test_an_offset_that_rows_explain_is_subtracted() -> None:
     X = rng.normal(size=(200, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.logistic(size=200) > 0
     plain = LinearClassifier(penalty=None, tol=1e-9).fit(X, y)
-    shifted = LinearClassifier(penalty=None, tol=1e-9, warm_start=True).fit(X, y, offset=X @ [2.0, 0.0, 1.0])
-    np.testing.assert_allclose(shifted.coef_ + [2.0, 0.0, 1.0], plain.coef_, atol=1e-6)
-    again = shifted.fit(X, y, offset=X @ [2.0, 0.0, 1.0])
+    w = np.array([2.0, 0.0, 1.0])
+    shifted = LinearClassifier(penalty=None, tol=1e-9, warm_start=True).fit(X, y, offset=X @ w)
+    np.testing.assert_allclose(shifted.coef_ + w, plain.coef_, atol=1e-6)
+    again = shifted.fit(X, y, offset=X @ w)
     assert again.n_iter_ == 1
 
 

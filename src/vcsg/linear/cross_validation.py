@@ -17,7 +17,7 @@ from sklearn.model_selection import check_cv
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.model import LinearModel, _seed
-from vcsg.linear.path import LinearPath, ProgressBar, falling, joined, solve_path
+from vcsg.linear.path import LinearPath, ProgressBar, falling, joined, measured, solve_path
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Solution
@@ -63,7 +63,7 @@ class PathModel(LinearModel):
             self.scores_ = np.column_stack(list(results))
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
-        return solutions[best]
+        return measured(problem, solutions[best], inputs.penalty(name, self.alpha_, ratio, problem.penalty.positive))
 
     def plot_path(self, ax: Any = None) -> Any:
         """Draw the coefficients along the path for all rows, with a line at `alpha_`, and return matplotlib's axes."""

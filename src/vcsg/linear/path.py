@@ -157,6 +157,15 @@ def solve_path(
     return found
 
 
+def measured(problem: Problem, solution: Solution, terms: Penalty) -> Solution:
+    """The solution with a last entry in its history that is measured over all rows."""
+    if solution.history[-1].rows == problem.n:
+        return solution
+    here, last = replace(problem, penalty=terms).anchor(solution.x), solution.history[-1]
+    entry = last._replace(rows=problem.n, objective=here.value, gradient_norm=here.norm, passes=last.passes + 1)
+    return replace(solution, history=[*solution.history, entry])
+
+
 def ahead(alphas: Array, found: list[Solution]) -> Array:
     """A start for the next weight, further on the line through the last two solutions.
 

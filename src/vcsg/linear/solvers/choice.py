@@ -105,12 +105,12 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
-    "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for bounds, and for the L1 penalty with a
-    thousand features or more, on sparse rows or on few dense ones, for small data and for least squares. "newton" for
-    small problems: their Hessians cost less than anything else. "dual" for sparse rows with at least two features for
-    each row, where the penalty is weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for
-    each unknown, so that a part of them says little. "growing-svrg" for everything else, and for penalties and losses
-    that are not smooth or not convex.
+    "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for
+    bounds, and for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones, for small
+    data and for least squares. "newton" for small problems: their Hessians cost less than anything else. "dual" for
+    sparse rows with at least two features for each row, where the penalty is weak and the tolerance not coarse.
+    "l-bfgs" where there are few rows, or few for each unknown, so that a part of them says little. "growing-svrg" for
+    everything else, and for penalties and losses that are not smooth or not convex.
     """
     if shape.kinked:
         return "interior-point"
