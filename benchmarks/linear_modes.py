@@ -1,7 +1,7 @@
 """Linear models beside the time of one fit: compilation, threads, reads of a file, paths, and many classes.
 
     python benchmarks/linear_modes.py compile                    CPU seconds of a first fit, with an empty cache
-    python benchmarks/linear_modes.py cores --threads 1,2,4,8    wall time of passes and fits by number of threads
+    python benchmarks/linear_modes.py cores --threads 1,2,4,8 [--json cores.json]    wall time by number of threads
     python benchmarks/linear_modes.py reads                      reads of a file to a given ‖∇f‖, beside other solvers
     python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
@@ -12,6 +12,7 @@ Ratios are of runs that take turns. `cores` measures wall time and wants a quiet
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -74,10 +75,10 @@ def wall(run: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
-def cores(threads: list[int], repeats: int) -> None:
+def cores(threads: list[int], repeats: int, n: int, out: Path | None) -> None:
     """Passes in GB/s beside plain reading by as many threads, and fits, by number of threads."""
-    rng = np.random.default_rng(0)
-    n, d = 2_000_000, 50
+    rng, d = np.random.default_rng(0), 50
+    figures: dict[str, Any] = {"rows": n, "processors": os.cpu_count(), "read": {}, "pass": {}, "fits": {}}
     X = rng.standard_normal((n, d))
     y = X @ rng.standard_normal(d) + rng.logistic(size=n) > 0
     signs, ones = np.where(y, 1.0, -1.0), np.ones(n)
@@ -90,16 +91,18 @@ def cores(threads: list[int], repeats: int) -> None:
         with ThreadPoolExecutor(count) as pool:
             reading = wall(lambda pool=pool, parts=parts: list(pool.map(np.sum, parts)), repeats)  # type: ignore[misc]
         passing = wall(lambda problem=problem: problem.anchor(x), repeats)  # type: ignore[misc]
+        figures["read"][count] = round(X.nbytes / reading / 1e9, 2)
+        figures["pass"][count] = round(X.nbytes / passing / 1e9, 2)
         print(
             f"{count:3} threads: read {X.nbytes / reading / 1e9:6.1f} GB/s, pass {X.nbytes / passing / 1e9:6.1f} GB/s"
         )
     small = rng.standard_normal((20_000, 1000))
     few = small[:, :30] @ rng.standard_normal(30) + rng.logistic(size=20_000) > 0
     fits: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
-        "growing-svrg 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5}),
-        "l-bfgs 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "l-bfgs"}),
+        f"growing-svrg {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5}),
+        f"l-bfgs {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "l-bfgs"}),
         "l-bfgs 20,000 × 1000": (LinearClassifier, small, few, {"tol": 1e-4, "solver": "l-bfgs"}),
-        "newton 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "newton"}),
+        f"newton {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "newton"}),
         "working-set 20,000 × 1000, L1": (
             LinearClassifier, small, few, {"penalty": "l1", "alpha": 1e-2, "tol": 1e-4, "solver": "working-set"},
         ),
@@ -113,10 +116,13 @@ def cores(threads: list[int], repeats: int) -> None:
                 warnings.simplefilter("ignore")
                 times[count] = wall(lambda model=model, a=rows, b=labels: model.fit(a, b), repeats)  # type: ignore[misc]
         first = times[threads[0]]
+        figures["fits"][name] = {count: round(seconds, 4) for count, seconds in times.items()}
         print(
             f"{name:<32}" + "  ".join(f"{c}: {1e3 * t:.0f} ms ({first / t:.2f} ×)" for c, t in times.items()),
             flush=True,
         )
+        if out is not None:
+            out.write_text(json.dumps(figures, indent=1))
 
 
 # --- reads of a file
@@ -301,12 +307,14 @@ def main() -> None:
     parser.add_argument("what", choices=("compile", "cores", "reads", "path", "classes"))
     parser.add_argument("--threads", default="1,2", help="numbers of threads, by comma")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=500_000, help="rows of the file that `reads` makes")
+    parser.add_argument("--rows", type=int, help="rows of the file that `reads` makes (500,000), or of `cores` (2e6)")
+    parser.add_argument("--json", type=Path, help="where `cores` writes its figures")
     options = parser.parse_args()
+    options.rows = options.rows or (2_000_000 if options.what == "cores" else 500_000)
     if options.what == "compile":
         compilation()
     elif options.what == "cores":
-        cores([int(count) for count in options.threads.split(",")], options.repeats)
+        cores([int(count) for count in options.threads.split(",")], options.repeats, options.rows, options.json)
     else:
         warnings.simplefilter("ignore")
         with threadpool_limits(1):

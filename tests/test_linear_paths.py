@@ -18,6 +18,7 @@ from vcsg.linear import (
     LinearRegressor,
     LinearRegressorCV,
     Penalty,
+    Problem,
     linear_path,
     solve,
 )
