@@ -315,3 +315,20 @@ def test_the_rows_with_the_largest_part_in_a_hessian() -> None:
     assert few.n <= 400
     plain = [error(problem.subset(np.random.default_rng(k).permutation(4000)[:400])) for k in range(20)]
     assert error(few) <= np.median(plain) / 2
+
+
+@pytest.mark.parametrize("middle", ["identity", "sample"])
+def test_classes_keep_a_mean_of_zero(middle: Any) -> None:
+    """The mean of all classes' coefficients is curved by λ alone: a search that strays there takes long to come back."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 10))
+    y = (X @ rng.normal(size=(10, 5)) + rng.gumbel(size=(2000, 5))).argmax(axis=1).astype(float)
+    problem = Problem(X, y, np.ones(2000), LOSSES["multinomial"], outputs=5, penalty=Penalty(l2=1e-5))
+    start, journal = rng.normal(size=problem.shape) + 3, Journal(1000.0)
+    found = lbfgs.solve(problem, start, 1e-7, journal, problem if middle == "sample" else middle)
+    assert found.converged
+    assert problem.anchor(found.x).norm <= 1e-7
+    assert np.abs(found.x.mean(axis=0)).max() <= 1e-9
+    exact, _ = newton.descend(problem, np.zeros(problem.shape), 1e-10, Journal(1000.0))
+    np.testing.assert_allclose(found.x[:, :-1], exact[:, :-1], atol=1e-3)
+    assert journal.passes <= 40

@@ -36,8 +36,8 @@ ROUGH = 40.0
 HESSIAN = 32
 """The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
 ROWS, STEEP = 24, 12.0
-"""The fewest rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once: the
-largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
+"""The fewest sparse rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once:
+the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
 FEW = 16
@@ -228,7 +228,8 @@ def solve(
     norms = pilot.norms()
     run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
     run.smoothness, run.largest = smoothness(pilot, norms)
-    if n < ROWS * problem.d and run.largest > STEEP * schedule.b * run.smoothness and problem.smooth:
+    steep = run.largest > STEEP * schedule.b * run.smoothness
+    if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.

@@ -90,11 +90,19 @@ def minimise(
         budget: the largest number of passes.
         report: called with the result of each pass.
     """
+    if invariant(problem) and np.abs(start.mean(axis=0)).max() > 1e-12 * np.abs(start).max():
+        start = start - start.mean(axis=0)
+        known = problem.anchor(start)
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
         message = _restarted(f) if problem.penalty.l1 else Search(f, start, known, middle).run()
     return f.x, f.best.norm, message
+
+
+def invariant(problem: Problem) -> bool:
+    """Whether the same added to the coefficients of all classes changes no loss, so that their mean is best 0."""
+    return problem.outputs > 1 and problem.smooth
 
 
 def finish(
@@ -151,6 +159,7 @@ class Search:
     def __init__(self, f: CountedObjective, x: Array, here: PassResult, middle: Middle) -> None:
         self.f, self.x, self.here = f, x, here
         self.last, self.before = x, here.smooth
+        self.invariant = invariant(f.problem)
         self.scaled = isinstance(middle, str)
         """Whether H is a diagonal, and its scale is known after the first step alone."""
         self.shortest = 1.0 if middle == "diagonal" else 0.0
@@ -180,6 +189,9 @@ class Search:
             self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, self.factors,
             self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial,
         )  # fmt: skip
+        if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
+            self.direction -= self.direction.mean(axis=0)
+            np.add(x, self.direction, out=trial)
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
