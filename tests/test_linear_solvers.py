@@ -319,7 +319,7 @@ def test_the_rows_with_the_largest_part_in_a_hessian() -> None:
 
 @pytest.mark.parametrize("middle", ["identity", "sample"])
 def test_classes_keep_a_mean_of_zero(middle: Any) -> None:
-    """The mean of all classes' coefficients is curved by λ alone: a search that strays there takes long to come back."""
+    """The mean over classes is curved by λ alone: a search that strays there takes long to come back."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 10))
     y = (X @ rng.normal(size=(10, 5)) + rng.gumbel(size=(2000, 5))).argmax(axis=1).astype(float)

@@ -27,6 +27,8 @@ ROUGH = 0.1
 """How far coordinate descent goes on a model that is not f itself, in steps of the first epoch."""
 WITHIN = 0.5
 """How far it goes at most, in units of the bound on ‖∇f‖."""
+LEVEL = 1e-10
+"""The variance of a column, relative to its mean square, below which it counts as constant beside an intercept."""
 POINTS = 5
 """The number of epochs after which their points are extrapolated (Anderson)."""
 
@@ -194,7 +196,8 @@ def model_minimum(
 ) -> float:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
-    An epoch over all columns is followed by some over those in use alone, with extrapolation.
+    The intercept follows every step, as if columns had the mean 0. An epoch over all columns is followed by some over
+    those in use alone, with extrapolation.
 
     Args:
         columns: the columns.
@@ -216,25 +219,38 @@ def model_minimum(
     at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
     whole, complete = summed(h) * bias * bias, True
     points, slopes = np.empty((POINTS + 1, w.size)), np.empty((POINTS + 1, v.size))
+    weight, sums, pull = summed(h), np.zeros(k), 0.0
+    if whole > 0.0:
+        for j in range(k):
+            sums[j] = column_dot(at, places[j], pointer(h), v.size)
+        pull = -summed(v) / weight
+        w[k] += pull / bias
+        for i in range(v.size):
+            v[i] += pull * h[i]
     for epoch in range(EPOCHS):
-        moved, visited = 0.0, 0
+        moved, visited, pull = 0.0, 0, 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
         for j in range(k):
             before, a = w[j], squares[j]
             if a + l2 <= 0.0 or not (complete or before != 0.0):
                 continue
             visited += 1
-            target = a * before - column_dot(at, places[j], pointer(v), v.size)
-            w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
+            if whole > 0.0:
+                a -= sums[j] * sums[j] / weight
+            if a <= LEVEL * squares[j]:  # a constant column: the intercept does what it could do, without a penalty
+                a, w[j] = squares[j], 0.0
+            else:
+                target = a * before - column_dot(at, places[j], pointer(v), v.size) - pull * sums[j]
+                w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
             step = w[j] - before
             if step != 0.0:
                 moved += (a + l2) * (a + l2) * step * step
                 add_weighted(at, places[j], step, pointer(h), pointer(v), v.size)
-        if whole > 0.0:
-            step = -bias * summed(v) / whole
-            w[k] += step
-            moved += whole * whole * step * step
+                if whole > 0.0:
+                    pull -= step * sums[j] / weight
+                    w[k] -= step * sums[j] / (weight * bias)
+        if pull != 0.0:
             for i in range(v.size):
-                v[i] += step * bias * h[i]
+                v[i] += pull * h[i]
         used += visited / max(k, 1)
         first = moved if epoch == 0 else first
         done = moved <= max(enough * enough, share * share * first)
