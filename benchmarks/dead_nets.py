@@ -8,7 +8,7 @@ SVRG, SCSG and SAGA. A cell has, for every seed, the test error in % and a lette
     n   went back because a loss or a gradient was not finite
     j   went back because an anchor, or the losses of steps, were judged to be no good
     e   went back when the run ended, by its last losses
-    g   ended, by its last losses, no lower than it began, and said so
+    g   ended, by its last losses, hardly lower than it began, and said so
     x   gave up with an error
 
 A run is dead where the loss of all training samples at its end is at least 49/50 of that at its start. The last lines
@@ -56,7 +56,7 @@ class Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text.startswith("nothing was gained"):
+        if text.startswith("hardly anything was gained"):
             self.letters.add("g")
         elif text.startswith("diverged"):
             judged = "e" if "at the end" in text else "j"

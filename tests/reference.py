@@ -35,7 +35,7 @@ REMEMBERING = {
     "adam": {"beta": 0.9, "beta2": 0.999, "rate": 1e-3},
     "muon": {"beta": 0.95, "beta2": 0.999, "rate": 0.01 / 30},
     "mars": {"beta": 0.95, "beta2": 0.99, "rate": 1e-3, "scaling": 0.025},
-    "auto": {"beta": 0.9, "beta2": 0.999, "rate": 0.01 / 30},
+    "auto": {"beta": 0.9, "beta2": 0.999, "rate": 0.01 / 30, "decay": 0.1},
 }
 """Methods whose memory is the last v, with their constants; without a `rate` the step is 1/(3L)."""
 
@@ -225,7 +225,9 @@ def replay_remembering(problem, name: str, x: np.ndarray, L: float, log: Log, **
             if name == "momentum":
                 x = x - rate * m
             else:
-                x = x - rate * (m / (1 - beta**t)) / (np.sqrt(s / (1 - beta2**t)) + eps)
+                x = (1 - rate * given.get("decay", 0.0)) * x - rate * (m / (1 - beta**t)) / (
+                    np.sqrt(s / (1 - beta2**t)) + eps
+                )
             yield x.copy()
 
 

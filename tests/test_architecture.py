@@ -10,7 +10,7 @@ import pytest
 
 ORDER: dict[str, list[str]] = {
     "": [
-        "version", "files", "names", "planted", "method", "theory", "run", "gpu", "optimizer_options",
+        "version", "files", "names", "silence", "planted", "method", "theory", "run", "gpu", "optimizer_options",
         "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
         "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
         "cli", "__main__",
@@ -58,9 +58,9 @@ ORDER: dict[str, list[str]] = {
     "commands": [
         "completion", "options", "ending", "showing", "run_command", "compare_command", "reproduce_command",
         "report_command", "list_command", "data_command", "plan_command", "complexity_command",
-        "ablate_command",
+        "ablate_command", "payoff_command",
     ],
-    "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation"],
+    "experiments": ["pieces", "conducting", "drawing", "sheet", "complexity", "ablation", "payoff"],
     "experiments.complexity": [
         "claimed_powers", "families", "contenders", "hitting", "cells", "observations", "exponents", "growth",
         "growth_table", "growth_figures", "growth_plots", "growth_page", "experiment",
@@ -69,10 +69,14 @@ ORDER: dict[str, list[str]] = {
         "variants", "convex", "network_methods", "network", "ablated_costs", "ablation_table", "ablation_figure",
         "ablation_page", "study_of_parts",
     ],
+    "experiments.payoff": [
+        "gradient_estimators", "ridge_logistic", "payoff_names", "payoff_study", "payoff_cells", "payoff_words",
+        "payoff_table", "payoff_figure", "paying",
+    ],
     "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
         "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
-        "findings", "figures",
+        "findings", "verdicts", "figures",
     ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [

@@ -116,7 +116,8 @@ class Plain:
             for group in point.groups:
                 eta = numbers.step_size(group["lr"])
                 for x in group["params"]:
-                    x.copy_((1 - eta * group["decoupled_weight_decay"]) * x - eta * steps.pop(0))
+                    share = point.rule.share if isinstance(point.rule, Orthogonal) and x.dim() < 2 else 1
+                    x.copy_((1 - eta * share * group["decoupled_weight_decay"]) * x - eta * steps.pop(0))
             if numbers.average is not None:
                 for x, average in zip(point.params, point.vector("output"), strict=True):
                     average.copy_(average + numbers.average * (x - average))

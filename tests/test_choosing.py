@@ -76,7 +76,7 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     assert small.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99)}  # the least, for N / 64 is less
     assert small.reason == (
         f"b = 8 for n = {N} on cpu; the adaptive step: polar factors take {POLAR / GRADIENT / 8:.2g} times the "
-        "operations of the gradient"
+        "operations of the gradient; a decoupled weight decay of 0.1"
     )
     large = choose(net(), b=300)
     assert large.options == {}  # the orthogonal step, which is that of `auto`
@@ -109,7 +109,8 @@ def test_fit_takes_what_is_chosen_and_tells_it() -> None:
     assert result.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99), "seed": 0}
     assert result.chosen == choose(net()).reason
     assert {(r.b, r.step_size) for r in result.records} == {(8, 0.002)}
-    given = vcsg.fit(net(), cross_entropy, data(), passes=1, b=16, step=Orthogonal(rate=0.03))
+    options: dict[str, Any] = {"b": 16, "step": Orthogonal(rate=0.03), "weight_decay": 1e-4}
+    given = vcsg.fit(net(), cross_entropy, data(), passes=1, **options)
     assert given.chosen == f"b = 16 for n = {N} on cpu"
     assert {(r.b, r.step_size) for r in given.records} == {(16, 0.03)}
     assert vcsg.fit(net(), cross_entropy, data(), "svrg", b=8, lr=0.1, passes=1).chosen == ""

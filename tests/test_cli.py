@@ -130,7 +130,7 @@ def test_compare_from_end_to_end() -> None:
     assert "2 runs at a time shared the machine" in out
     assert "tuned: 3 short runs per method chose the step sizes" in out
     study = json.loads(Path("out/study.json").read_text())
-    assert study["command"] == shlex.join(["vcsg", *words])
+    assert study["commands"] == [shlex.join(["vcsg", *words])]
     assert study["targets"] == [{"metric": "test_error", "value": 0.6}]
     assert study["methods"] == ["default/vcsg", "default/sgd", "tuned/sgd-momentum"]
     assert len(load("out/runs")) == 6
@@ -643,6 +643,6 @@ def test_what_is_wrong_is_said_in_one_line(case: str, tmp_path: Path) -> None:
 def test_another_study_in_the_folder_is_refused() -> None:
     words = ["compare", PROBLEM, "--methods", "vcsg,sgd", *TINY, "--no-report"]
     assert call(*words, "--seeds", "2").exit_code == 0
-    done = call(*words, "--seeds", "1")
+    done = call(*words, "--seeds", "1,0")
     assert done.exit_code == 2
-    assert "study-output holds another study (seeds was 0, 1, now 0)" in done.stderr
+    assert "study-output holds another study (seeds was 0, 1, now 1, 0)" in done.stderr

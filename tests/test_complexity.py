@@ -264,6 +264,7 @@ class SelfInterrupting:
         return {}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_what_is_done_and_a_killed_run_goes_on(tmp_path: Path) -> None:
     pieces = [Measurement("least-squares", 200, "gd", 0, "theory"), SelfInterrupting(),
               Measurement("least-squares", 200, "svrg", 0, "theory")]  # fmt: skip

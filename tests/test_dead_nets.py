@@ -208,7 +208,7 @@ def test_a_run_that_gains_nothing_says_so_once(caplog: pytest.LogCaptureFixture)
         course.judge_end()
         course.judge_end()
     told = [record.message for record in caplog.records]
-    assert told == ["nothing was gained so far: the loss is 2.375, and it began at 2.3"]
+    assert told == ["hardly anything was gained so far: the loss is 2.375, and it began at 2.3"]
     assert not still.restored
 
 

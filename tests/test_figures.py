@@ -67,11 +67,11 @@ class TestFiles:
         assert {"to-target-mnist-lenet-300-100-test-error-0.025", "inside-mnist-lenet-300-100-paper-vcsg"} <= stems
 
     def test_one_figure_has_the_methods_of_all_protocols(self, runs: list[RunRecord]) -> None:
-        """With the protocol in a name that two of them have."""
+        """With a word for the protocol beside each name."""
         assert "fig2" in dict(figures(runs))
         assert "fig2" not in dict(figures([run for run in runs if run.config.protocol == "paper"]))
         labels = {run.config.label for run in together(runs)}
-        assert {"VCSG, paper", "VCSG, tuned"} <= labels
+        assert {"VCSG, as printed", "VCSG, tuned"} <= labels
         assert {run.config.protocol for run in together(runs)} == {""}
 
     @pytest.mark.parametrize("suffix", FORMATS)

@@ -173,6 +173,20 @@ def test_a_step_that_is_too_long_is_taken_back_as_in_the_eager_run(caplog: pytes
     torch.testing.assert_close(vector(results[0].model), vector(results[1].model), rtol=1e-6, atol=1e-8)
 
 
+def test_a_run_that_overflows_counts_as_the_eager_run_does(caplog: pytest.LogCaptureFixture) -> None:
+    X = torch.randn(N, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).cuda()
+    counts = []
+    for engine in ("graphed", "eager"):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3).double().cuda()
+        caplog.clear()
+        result = vcsg.fit(model, lambda o, t: (o - t).pow(4).mean(), (X, X[:, :3]), "scsg", B=64, b=4, L=1e-3,
+                          passes=6, engine=engine, seed=1)  # fmt: skip
+        counts.append((result.ifo, [r.ifo for r in result.records], len(caplog.records)))
+    assert caplog.records
+    assert counts[0] == counts[1]
+
+
 def test_dropout_is_left_to_the_eager_engine_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     results = [fitted(engine, net(nn.Dropout(0.3)), "svrg", passes=4) for engine in ("graphed", "auto", "eager")]
     for result in results:

@@ -102,6 +102,7 @@ def test_decoupled_decay_is_that_of_adamw() -> None:
 def test_muon_is_torchs_muon_on_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.optim.Muon is for 2-D parameters, and iterates in bfloat16: here in float64, as ours does on a CPU."""
     monkeypatch.setattr(Tensor, "bfloat16", Tensor.clone)
+    monkeypatch.setattr(torch, "bfloat16", torch.float64)
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(16, 12, bias=False), nn.Tanh(), nn.Linear(12, 3, bias=False)).double()
     theirs = copy.deepcopy(ours)
@@ -330,6 +331,26 @@ def test_decoupled_decay_is_that_of_each_group() -> None:
     walk_along(vcsg.Muon(groups, N, lr=0.1, b=8), [p, q], [zero, zero], 6)
     torch.testing.assert_close(p.detach(), torch.full_like(p, 2 * 0.95**6))
     assert torch.equal(q, torch.full_like(q, 2.0))
+
+
+def test_what_steps_by_a_share_of_the_rate_decays_by_that_share() -> None:
+    matrix, bias = (nn.Parameter(torch.full(shape, 2.0, dtype=torch.float64)) for shape in ((3, 4), (4,)))
+    zeros = [torch.zeros_like(matrix), torch.zeros_like(bias)]
+    walk_along(vcsg.Muon([matrix, bias], N, lr=0.1, b=8, decoupled_weight_decay=0.5), [matrix, bias], zeros, 6)
+    torch.testing.assert_close(matrix.detach(), torch.full_like(matrix, 2 * 0.95**6))
+    torch.testing.assert_close(bias.detach(), torch.full_like(bias, 2 * (1 - 0.05 / 30) ** 6))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, 0.1), ({"decoupled_weight_decay": 0.0}, 0), ({"decoupled_weight_decay": 0.3}, 0.3), ({"weight_decay": 1}, 0)],
+)
+@pytest.mark.parametrize("n", [N, None])
+def test_auto_decays_where_no_weight_decay_is_given(n: int | None, given: dict[str, float], expected: float) -> None:
+    parameter = nn.Parameter(torch.zeros(3, 4))
+    for optimizer in (vcsg.Auto([parameter], n, **given), vcsg.FiniteSumOptimizer([parameter], n, "auto", **given)):
+        assert [group["decoupled_weight_decay"] for group in optimizer.param_groups] == [expected]
+    assert vcsg.Adam([parameter], n).param_groups[0]["decoupled_weight_decay"] == 0
 
 
 def test_groups_with_another_lr_have_longer_orthogonal_steps() -> None:

@@ -22,6 +22,7 @@ from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, make_study, run_alone
 from vcsg.study.outcome import read_sections
 from vcsg.study.plan import Study
+from vcsg.study.protocols import size_option
 from vcsg.study.records import RunRecord, load
 from vcsg.study.report import searches
 from vcsg.study.running import runs, tasks
@@ -34,6 +35,7 @@ from vcsg.training.evaluation import mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.progress import Silent
 
+OWN = parse(["sgd.b=8"])
 SMALL = parse(["vcsg.b_min=4", "scsg.b=4", "svrg.b=8", "sgd.b=8"])
 
 
@@ -282,25 +284,27 @@ def test_a_search_finds_the_best_step_of_a_known_problem(tmp_path: Path) -> None
 
 
 def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: Path) -> None:
-    """Methods without an option b are searched over the step alone; the number of trials is said before they begin."""
-    names, sizes = "vcsg,sgd,sgd-momentum,schedule-free-adamw", (8, 16, 32)
+    """Methods without an option b are searched over the step alone, VCSG over its least b; the number of trials is said
+    before they begin."""
+    names, sizes = "gd,sgd,vcsg,sgd-momentum,schedule-free-adamw", (8, 16, 32)
     rules: dict[str, Any] = {"protocols": ["tuned"], "seeds": [3, 1], "trials": 3, "search_b": sizes}
-    made = study(tmp_path, network(tmp_path), names, passes=4, settings=parse(["vcsg.b_min=4"]), **rules)
+    made = study(tmp_path, network(tmp_path), names, passes=4, **rules)
     told = io.StringIO()
     assert conduct(made, Console(file=told, width=200)).failures == {}
-    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; SGD, momentum"
+    announced = "Search over the step size and b = 8, 16, 32: 9 short runs of 4passes for each of SGD; VCSG; SGD, mom"
     assert announced in told.getvalue()
     assert "search for SGD, 9 of 9, b = 32, step ×" in told.getvalue()
-    assert len(load(tmp_path / "search" / "vcsg")) == 3
+    assert len(load(tmp_path / "search" / "gd")) == 3
     for name in names.split(",")[1:]:
+        size = size_option(name)
         trials = sorted(load(tmp_path / "search" / name), key=lambda t: int(t.notes["trial"]))
         assert [t.notes["trial"] for t in trials] == list(range(1, 10))
-        assert [t.config.options["b"] for t in trials] == [8] * 3 + [16] * 3 + [32] * 3
+        assert [t.config.options[size] for t in trials] == [8] * 3 + [16] * 3 + [32] * 3
         assert all(4 <= t.final["passes"] < 5 for t in trials if t.status == "finished")
         best = min((t for t in trials if t.status == "finished"), key=lambda t: t.final["train_loss"])
         runs = load(tmp_path / "runs" / "tuned" / name)
-        chosen = {(r.config.options["b"], r.config.options["lr"], r.config.label) for r in runs}
-        label = methods.label(name, {"b": best.notes["b"]})
+        chosen = {(r.config.options[size], r.config.options["lr"], r.config.label) for r in runs}
+        label = methods.label(name, {size: best.notes["b"]})
         assert chosen == {(best.notes["b"], best.config.options["lr"], label)}
         search = runs[0].notes["search"]
         assert (search["b"], search["trials"], search["b_tried"]) == (best.notes["b"], 9, [8] * 3 + [16] * 3 + [32] * 3)
@@ -311,17 +315,17 @@ def test_a_search_over_b_tries_every_size_and_the_runs_have_the_best(tmp_path: P
 def test_table_and_report_show_a_search_over_b(tmp_path: Path) -> None:
     """Beside a method without an option b, whose cells of b are empty."""
     rules: dict[str, Any] = {"protocols": ["tuned"], "trials": 3, "search_b": (8, 16)}
-    done(study(tmp_path, network(tmp_path), "vcsg,adamw", settings=parse(["vcsg.b_min=4"]), **rules))
+    done(study(tmp_path, network(tmp_path), "gd,adamw", **rules))
     (section,) = read_sections([tmp_path])
     best = load(tmp_path / "runs" / "tuned" / "adamw")[0].config.options
     assert "9 short runs chose the step sizes and mini-batch sizes of the protocol" in searches.cost(section.search)
     chosen, trials = _rows(searches.chosen(section)), _rows(searches.trials(section))
     assert [row[:3] for row in chosen] == [
-        ["method", "trials", "chosen b"], ["VCSG, b_min=4", "3", "–"], ["AdamW", "6", str(best["b"])],
+        ["method", "trials", "chosen b"], ["AdamW", "6", str(best["b"])], ["GD", "3", "–"],
     ]  # fmt: skip
-    assert chosen[2][3] == f"{best['lr']:.3g}"
-    assert "b is the smallest or the largest that was tried" in chosen[2][-1]
-    assert [row[:3] for row in trials[4:]] == [["AdamW", str(k + 1), "8" if k < 3 else "16"] for k in range(6)]
+    assert chosen[1][3] == f"{best['lr']:.3g}"
+    assert "b is the smallest or the largest that was tried" in chosen[1][-1]
+    assert [row[:3] for row in trials[1:7]] == [["AdamW", str(k + 1), "8" if k < 3 else "16"] for k in range(6)]
     said = " ".join(remarks(section.runs, []))
     assert "tuned: 3 to 6 short runs per method chose the step sizes and mini-batch sizes" in said
     assert re.search(rf"AdamW, b={best['b']}: .*b = {best['b']} at the edge of those tried", said)
@@ -440,7 +444,6 @@ def test_a_run_that_was_killed_is_readable_and_made_again(tmp_path: Path) -> Non
     ("change", "message"),
     [
         ({"seeds": [1, 0]}, "seeds was 0, now 1, 0"),
-        ({"names": "vcsg"}, "methods was default/vcsg, default/sgd, now default/vcsg"),
         ({"passes": 4}, "budget was passes 3, now passes 4"),
         ({"settings": parse(["vcsg.b_min=2"])}, "now default/vcsg b_min 2"),
         ({"every": 0.5}, "every was 1.0, now 0.5"),
@@ -459,10 +462,37 @@ def test_a_study_grows_by_methods_and_seeds(tmp_path: Path) -> None:
     first = tmp_path / "runs" / "default" / "vcsg" / "seed-0"
     before = _stamp(first)
     done(study(tmp_path, PROBLEM, "vcsg,sgd", seeds=[0, 1]))
-    assert {(r.config.method, r.config.seed) for r in load(tmp_path)} == {
-        (m, k) for m in ("vcsg", "sgd") for k in (0, 1)
-    }
+    everything = {(m, k) for m in ("vcsg", "sgd") for k in (0, 1)}
+    assert {(r.config.method, r.config.seed) for r in load(tmp_path)} == everything
     assert _stamp(first) == before
+    done(study(tmp_path, PROBLEM, "vcsg,tuned:gd", command="a part", trials=7))
+    assert {(r.config.method, r.config.seed) for r in load(tmp_path)} == {*everything, ("gd", 0)}
+    kept = plan.read(tmp_path)
+    assert kept["methods"] == ["default/vcsg", "default/sgd", "tuned/gd"]
+    assert (kept["seeds"], kept["protocols"], kept["commands"]) == ([0, 1], ["default", "tuned"], ["a part"])
+    with pytest.raises(ValueError, match="search_budget was passes 3, now passes 2"):
+        conduct(study(tmp_path, PROBLEM, "tuned:gd", search_budget=Budget(passes=2)), quiet())
+
+
+def test_a_run_ends_where_it_has_reached_every_target(tmp_path: Path) -> None:
+    """Its records are those of the whole run up to there, one step later the end."""
+    whole = study(tmp_path / "whole", PROBLEM, "sgd,gd", passes=20, settings=OWN, every=0.5)
+    done(whole)
+    rows = {r.config.method: r.evaluations for r in load(tmp_path / "whole")}
+    values = sorted(row["train_loss"] for row in rows["sgd"])
+    targets = [Target("train_loss", values[len(values) // 2]), Target("grad_norm2", 0.5 * rows["sgd"][0]["grad_norm2"])]
+    with pytest.raises(ValueError, match="there is none: give one"):
+        study(tmp_path / "short", PROBLEM, "sgd", stop_at_target=True)
+    done(study(tmp_path / "short", PROBLEM, "sgd,gd", passes=20, settings=OWN, every=0.5, targets=targets,
+               stop_at_target=True))  # fmt: skip
+    ended = {r.config.method: r for r in load(tmp_path / "short")}
+    assert ended["sgd"].notes["stopped"] == "target"
+    first = [next(k for k, row in enumerate(rows["sgd"]) if row[t.metric] <= t.value) for t in targets]
+    kept = ended["sgd"].evaluations
+    assert len(kept) == max(first) + 2
+    assert [row["train_loss"] for row in kept[:-1]] == [row["train_loss"] for row in rows["sgd"][: max(first) + 1]]
+    assert kept[-1]["ifo"] == kept[-2]["ifo"] + 8
+    assert any("runs were ended where" in sentence for sentence in remarks(list(ended.values()), targets))
 
 
 def test_searches_are_made_before_the_runs_and_more_at_a_time(tmp_path: Path) -> None:
@@ -512,7 +542,7 @@ def test_failures_of_what_others_need_are_theirs(tmp_path: Path, monkeypatch: py
         ({"every": 0.0}, "every = 0.0: give the passes"),
         ({"jobs": 0}, "jobs = 0: give a whole number, at least 1"),
         ({"trials": 2}, "trials = 2: give a whole number, at least 3"),
-        ({"protocols": ["tuned"], "search_b": [8, 99]}, "sgd, protocol tuned: .*99"),
+        ({"protocols": ["tuned"], "search_b": [8, 99]}, "vcsg, protocol tuned: .*99"),
         ({"protocols": ["tuned"], "search_b": [0]}, "search-b = 0: give whole numbers, each at least 1"),
         ({"settings": parse(["sgd.b=61"])}, "sgd, protocol default: b = 61 does not fit n = 60"),
         ({"settings": parse(["comparison=lema"])}, "vcsg, protocol default: comparison = 'lema': choose one of norm"),

@@ -356,11 +356,12 @@ def test_a_choice_of_b_is_that_of_the_least_loss() -> None:
 
 def test_the_entries_of_a_search_over_b() -> None:
     """Methods with an option b under the protocol tuned; all else is as it was."""
-    names = ["vcsg", "adamw", "default:sgd", "paper:scsg"]
+    names = ["gd", "vcsg", "adamw", "default:sgd", "paper:scsg"]
     found = {e.path: e for e in entries(names, ["tuned"], MethodSettings(), (32, 64))}
     plain = {e.path: e for e in entries(names, ["tuned"], MethodSettings())}
     assert found.pop("tuned/adamw") == Entry("tuned", "adamw", {"b": 32}, (32, 64))
-    del plain["tuned/adamw"]
+    assert found.pop("tuned/vcsg") == Entry("tuned", "vcsg", {"b_min": 32}, (32, 64))
+    del plain["tuned/adamw"], plain["tuned/vcsg"]
     assert found == plain
     entry = Entry("tuned", "sgd-momentum", {"b": 32, "momentum": 0.5}, (32, 64))
     assert (entry.label, entry.with_b(64).label) == ("SGD, momentum 0.5", "SGD, momentum 0.5, b=64")
@@ -370,8 +371,10 @@ def test_the_entries_of_a_search_over_b() -> None:
 def test_what_a_search_over_b_cannot_have_is_refused() -> None:
     with pytest.raises(ValueError, match="search-b chooses the mini-batch size: leave b of adamw out"):
         entries(["adamw"], ["tuned"], settings.parse(["adamw.b=8"]), (32, 64))
+    with pytest.raises(ValueError, match="search-b chooses the mini-batch size: leave b_min of vcsg out"):
+        entries(["vcsg"], ["tuned"], settings.parse(["vcsg.b_min=8"]), (32, 64))
     with pytest.raises(ValueError, match="search-b = 32, 64: no method under the protocol tuned has an option b"):
-        entries(["tuned:vcsg", "adamw"], ["default"], MethodSettings(), (32, 64))
+        entries(["tuned:gd", "adamw"], ["default"], MethodSettings(), (32, 64))
     assert parse_sizes("64,128, 64,") == (64, 128)
     for text in ("", ",", "64;128", "-1", "1.5"):
         with pytest.raises(ValueError, match=r"search-b .*: give mini-batch sizes, such as 64,128"):

@@ -2,7 +2,8 @@
 
 Methods that need the gradient at x alone are called as torch.optim's, `loss.backward(); optimizer.step()`; the others
 with the closures that torch's tests have, `optimizer.step(closure)`. Two of torch's promises are refused by all, in a
-sentence each: complex parameters and sparse gradients (tests/test_contract.py).
+sentence each: complex parameters and sparse gradients (tests/test_contract.py). A closure that leaves no gradient is
+for the former alone.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ Gradient = Callable[[], Tensor]
 
 def make(name: str, params: Any, **options: Any) -> FiniteSumOptimizer:
     return FiniteSumOptimizer(params, 8, name, **{"batch_size": 1, "lr": LR.get(name, 0.02), **options})
+
+
+def needs_one_point(name: str) -> bool:
+    return make(name, [nn.Parameter(torch.ones(1, 1))]).needs_one_point
 
 
 def problem(dtype: torch.dtype = torch.float64, contiguous: bool = True) -> tuple[nn.Parameter, nn.Parameter, Tensor]:
@@ -206,7 +211,7 @@ def test_a_state_survives_a_file(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_no_gradient_moves_nothing(name: str) -> None:
     weight, bias, _ = problem()
-    optimizer = make(name, [weight, bias])
+    optimizer = make(name, [weight, bias], decoupled_weight_decay=0.0)
     before = weight.detach().clone()
 
     def zero() -> Tensor:
@@ -221,6 +226,50 @@ def test_no_gradient_moves_nothing(name: str) -> None:
         optimizer.step()
         assert torch.equal(weight, before)
         assert optimizer.ifo == ifo
+
+
+@pytest.mark.parametrize("returned", ["loss", "None"])
+@pytest.mark.parametrize("name", [n for n in METHODS if needs_one_point(n)])
+def test_a_closure_may_return_what_was_evaluated_before(name: str, returned: str) -> None:
+    """`loss.backward(); optimizer.step(lambda: loss)` is the step without a closure, and leaves p.grad as it is."""
+    ends = []
+    for closed in (False, True):
+        weight, bias, given = problem()
+        optimizer = make(name, [weight, bias])
+        gradient = closure_of(optimizer, weight, bias, given)
+        for _ in range(12):
+            loss = gradient()
+            kept = weight.grad
+            value = (
+                optimizer.step(lambda loss=loss: loss if returned == "loss" else None) if closed else optimizer.step()
+            )
+            assert weight.grad is kept
+            assert not closed or value is (loss if returned == "loss" else None)
+        ends.append((weight.detach().clone(), optimizer.ifo))
+    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if not needs_one_point(n)])
+def test_where_two_points_are_compared_the_closure_evaluates(name: str) -> None:
+    """The gradient that was there is one of x alone. It is refused at the first step, and nothing is changed."""
+    weight, bias, given = problem()
+    optimizer = make(name, [weight, bias])
+    gradient, before = closure_of(optimizer, weight, bias, given), weight.detach().clone()
+    loss = gradient()
+    with pytest.raises(RuntimeError, match=r"left no gradient: call loss.backward\(\) in it"):
+        optimizer.step(lambda: loss)
+    assert torch.equal(weight, before)
+    assert optimizer.ifo == 0
+    advance(optimizer, gradient, 12)
+    assert not torch.equal(weight, before)
+
+
+def test_what_such_a_closure_returns_is_one_number_or_none() -> None:
+    weight, bias, given = problem()
+    optimizer = make("sgd", [weight, bias])
+    closure_of(optimizer, weight, bias, given)()
+    with pytest.raises(TypeError, match=r"a tensor of shape \(10,\): return the mean loss"):
+        optimizer.step(lambda: bias.detach())
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -145,10 +145,18 @@ def test_a_run_is_continued_from_its_result() -> None:
 # --- data
 
 
-class Pairs(Dataset[Any]):
-    """The samples, in the form that `shape` gives them."""
+def as_pair(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x, y
 
-    def __init__(self, shape: Any = lambda x, y: (x, y), data: tuple[Tensor, Tensor] | None = None) -> None:
+
+def with_process(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
+    return x, y, os.getpid()
+
+
+class Pairs(Dataset[Any]):
+    """The samples, in the form that `shape` gives them: a function that worker processes can be sent."""
+
+    def __init__(self, shape: Any = as_pair, data: tuple[Tensor, Tensor] | None = None) -> None:
         self.shape, self.data = shape, data or samples()
 
     def __len__(self) -> int:
@@ -460,7 +468,7 @@ def test_workers_are_started_once_and_not_at_every_phase() -> None:
         readers.update(batch[2].tolist())
         return cross_entropy(model(batch[0]), batch[1])
 
-    data = Pairs(lambda x, y: (x, y, os.getpid()))
+    data = Pairs(with_process)
     result = vcsg.fit(net(), None, data, "svrg", b=8, L=5.0, passes=9, objective=objective, workers=2)
     assert len(result.records) > 2
     assert os.getpid() not in readers

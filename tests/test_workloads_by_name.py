@@ -192,6 +192,7 @@ def test_the_claims_of_the_paper() -> None:
     known = {
         "mnist/lenet-300-100": Claim("test_error", 0.025, {"scsg": 2, "svrg": 3, "sgd": 4}, 16),
         "cifar10/lenet-5": Claim("test_error", 0.3, {"scsg": 4, "svrg": 6, "sgd": 13}, None),
+        "cifar10/vgg-16": Claim("test_error", 0.3, {"scsg": 4, "svrg": 6, "sgd": 13}, None),
         "tiny-imagenet/vgg-16": Claim("test_error_top5", 0.55, {"scsg": 5, "svrg": 5, "sgd": 5}, None, up_to=True),
     }
     assert known == workload.CLAIMS

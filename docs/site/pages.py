@@ -1,7 +1,7 @@
 """Pages of the site that are no files below docs/: README and its like, the examples, and the reference of modules.
 
-Links are written for a reader of the repository, as paths from file to file. One that leaves docs/ is led to the page
-that shows its target here.
+Pages are written for a reader of the repository. Links are paths from file to file: one that leaves docs/ is led to the
+page that shows its target here, and one that is named as a file has the title of the page as its name.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ STUDY = [
 
 FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+FILE_LINK = re.compile(r"\[[\w/.-]+\.md\]\(([\w/.-]+\.md)\)")
 SHALLOW = re.compile(r"^ {1,3}(?:[-*]|\d+\.) .*$", re.MULTILINE)
 FOREIGN = "https://unpkg.com/iframe-worker/shim"
 """The one script that the theme would have fetched from elsewhere; site/worker.js takes its place."""
@@ -90,10 +91,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files of the repository to the pages that show them."""
+    """Lead links to files of the repository to the pages that show them, by their titles."""
     home = origin(page.file.src_uri)
     parts = FENCE.split(markdown)
-    parts[::2] = [LINK.sub(lambda m: relink(m, home, page.file.src_uri), prose) for prose in parts[::2]]
+    for k, prose in enumerate(parts[::2]):
+        named = FILE_LINK.sub(lambda m: f"[{title(target(home, m[1])) or m[1]}]({m[1]})", prose)
+        parts[2 * k] = LINK.sub(lambda m: relink(m, home, page.file.src_uri), named)
     return "".join(parts)
 
 
@@ -130,16 +133,17 @@ def public(module: str) -> list[str]:
 def reference(module: str) -> str:
     """The page of a module: signature and docstring of every public name that has no page of its own."""
     names = [name for name in public(module) if f"{module}.{name}" not in REFERENCE]
-    names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    names.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name.lower()))
     entries = "\n\n".join(f"::: {module}.{name}" for name in names)
     return f"# `{module}`\n\n{REFERENCE[module]}\n\n{entries}\n"
 
 
 def list_of_examples() -> str:
     lines = ["# Examples", "", "Short programs that run as they are, each on data that is in the package.", ""]
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in sorted((ROOT / "examples").rglob("*.py")):
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].replace("\n", " ")
-        lines.append(f"- [{path.name}](examples/{path.name}): {first}")
+        name = path.relative_to(ROOT / "examples").as_posix()
+        lines.append(f"- [{name}](examples/{name}): {first}")
     return "\n".join(lines) + "\n"
 
 
@@ -147,7 +151,7 @@ def linked_sources(files: Files) -> list[str]:
     """The files outside docs/ that some page links to, and all examples; not those that have a page already."""
     texts = {f"docs/{f.src_uri}": f.content_string for f in files.documentation_pages()}
     texts |= {name: (ROOT / name).read_text() for name in TOP if name.endswith(".md")}
-    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")}
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*.py")}
     for name, text in texts.items():
         for prose in FENCE.split(text)[::2]:
             found |= {target(name, match[2]) for match in LINK.finditer(prose)}
@@ -181,6 +185,13 @@ def relink(match: re.Match[str], home: str, page: str) -> str:
     if re.match(r"[a-z]+:", link) or not (ROOT / path).is_file():
         return match[0]
     return f"{start}{posixpath.relpath(page_of(path), posixpath.dirname(page) or '.')}{anchor or ''}{end}"
+
+
+def title(path: str) -> str:
+    """The first heading of a page of the repository, if it is there."""
+    file = ROOT / path
+    found = re.search(r"^# (.+)$", file.read_text(), re.MULTILINE) if file.is_file() else None
+    return found[1] if found else ""
 
 
 def fenced(title: str, language: str, text: str) -> str:

@@ -12,6 +12,7 @@ from vcsg.commands import (
     complexity_command,
     data_command,
     list_command,
+    payoff_command,
     plan_command,
     report_command,
     reproduce_command,
@@ -41,6 +42,7 @@ app.command("reproduce")(reproduce_command.reproduce)
 app.command("report")(report_command.report)
 app.command("complexity")(complexity_command.complexity)
 app.command("ablate")(ablate_command.ablate)
+app.command("payoff")(payoff_command.payoff)
 app.command("plan")(plan_command.plan)
 app.command("list")(list_command.list_all)
 app.add_typer(data_app, name="data")

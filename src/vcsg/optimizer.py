@@ -65,7 +65,7 @@ class FiniteSumOptimizer(Optimizer):
         weight_decay: adds (weight_decay/2)‖x‖² to f, its gradient exact; per group, like `lr` and `maximize`. The loss
             in a `Record` is that of f; what `step` returns is that of the closure.
         decoupled_weight_decay: shrinks x by the factor 1 − η·decoupled_weight_decay in every step, apart from v, as
-            AdamW does; per group.
+            AdamW does; per group. None is the method's, which is 0 but for `auto`, and 0 with `weight_decay`.
         maximize: climbs instead, as if every f_i had the opposite sign.
         clip_norm: the largest ‖v‖ of a step; a longer v is shortened to it. (Clipping inside the closure would break
             the control variate: the gradients at x and y would be cut differently.)
@@ -106,7 +106,7 @@ class FiniteSumOptimizer(Optimizer):
         L: float | None = None,
         step: str | StepRule | None = None,
         weight_decay: float = 0.0,
-        decoupled_weight_decay: float = 0.0,
+        decoupled_weight_decay: float | None = None,
         maximize: bool = False,
         clip_norm: float | None = None,
         foreach: bool | None = None,
@@ -120,8 +120,7 @@ class FiniteSumOptimizer(Optimizer):
         **options: Any,
     ) -> None:
         check_options(n, batch_size, lr, L, clip_norm, output, variance, chunk, seed)
-        if n is None:
-            resolve(self.factory, method, options)  # what it refuses is refused now, and not when n is known
+        named = resolve(self.factory, method, options)  # what it refuses is refused now, whether n is known or not
         self._callback, self._foreach = callback, foreach is not False
         self._told: Record | None = None
         self._certificate: Certificate | None = None
@@ -130,7 +129,8 @@ class FiniteSumOptimizer(Optimizer):
         self._batch: int | None = None
         """The number of samples in the batch that `loop` has handed over."""
         self._made: ClosureExecutor | None = None
-        options_of_groups = (1.0 if lr is None else lr, weight_decay, decoupled_weight_decay, maximize)
+        decay = (0.0 if weight_decay else named.decay) if decoupled_weight_decay is None else decoupled_weight_decay
+        options_of_groups = (1.0 if lr is None else lr, weight_decay, decay, maximize)
         super().__init__(params, dict(zip(GROUP_OPTIONS, options_of_groups, strict=True)))
         self._given = RunOptions(
             n, batch_size, method, options, None if step is None else step_rule(step), lr, L, clip_norm, output,

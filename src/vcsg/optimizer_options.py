@@ -28,7 +28,7 @@ class CommonOptions(TypedDict, total=False):
     L: float | None
     step: str | StepRule | None
     weight_decay: float
-    decoupled_weight_decay: float
+    decoupled_weight_decay: float | None
     maximize: bool
     clip_norm: float | None
     foreach: bool | None

@@ -58,6 +58,17 @@ Targets = Annotated[
 ]
 Trials = Annotated[int, typer.Option(help="Short runs in each search for a step size (protocol tuned).")]
 Share = Annotated[float, typer.Option("--trial-share", help="The share of the budget that each of these runs gets.")]
+SearchBudget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="3passes|20s",
+        help="What each of these runs may spend, in place of that share.",
+    ),
+]
+StopAtTarget = Annotated[
+    bool,
+    typer.Option("--stop-at-target", help="End a run at the evaluation by which it has reached every target."),
+]
 SearchB = Annotated[
     str | None,
     typer.Option(

@@ -22,8 +22,24 @@ def reproduce(
     data_set: Annotated[
         list[str] | None,
         typer.Option(
-            help="One of mnist, cifar10 and tiny-imagenet; repeatable; the default is all that are found.",
+            help="One of mnist, cifar10, cifar10-vgg-16 and tiny-imagenet; repeatable; the default is all found.",
             autocompletion=completion.paper_data_sets,
+        ),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="The methods, separated by commas, such as tuned:adamw; the default is all. A name without a protocol "
+            "stands for those protocols in which `reproduce` has it.",
+            autocompletion=completion.methods,
+        ),
+    ] = "",
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The protocols of the methods: paper, tuned or default; repeatable, or separated by commas; the "
+            "default is all.",
+            autocompletion=completion.protocols,
         ),
     ] = None,
     budget: options.Budget = "30passes",
@@ -34,6 +50,9 @@ def reproduce(
     every: options.Every = None,
     trials: options.Trials = TRIALS,
     share: options.Share = SHARE,
+    search_budget: options.SearchBudget = None,
+    search_b: options.SearchB = "16,64,256",
+    stop_at_target: options.StopAtTarget = False,
     jobs: options.Jobs = 1,
     search_jobs: options.SearchJobs = None,
     threads: options.Threads = 1,
@@ -43,10 +62,15 @@ def reproduce(
     report: options.MakeReport = True,
     import_: options.Import = None,
     plan: options.PlanOnly = False,
+    forecast: Annotated[
+        bool,
+        typer.Option("--forecast/--no-forecast", help="Whether to show first what will be run, and about how long."),
+    ] = True,
 ) -> None:
     """Run the experiments of the paper.
 
-    They are run as the paper sets them, and with tuned step sizes. The plan, with estimated times, is shown first.
+    They are run as the paper sets them, and with tuned step and mini-batch sizes beside rivals and `auto`. The plan,
+    with estimated times, is shown first. A folder can be filled by several calls: what is there stays.
     """
     from vcsg.study import compare, imports, outcome
     from vcsg.study import reproduce as paper
@@ -62,8 +86,10 @@ def reproduce(
         check_folder(out)
         loaded = imports.load(import_ or [])
         available, missing = paper.available(words(data_set or []), data_dir)
+        chosen = paper.choose(words([methods]), words(protocol or []))
         for name in missing:
-            print(f"The data of {name} are missing: fetch them with vcsg data fetch {name}", file=sys.stderr)
+            fetch = f"vcsg data fetch {paper.PAIRINGS[name].partition('/')[0]}"
+            print(f"The data of {name} are missing: fetch them with {fetch}", file=sys.stderr)
         if not available:
             raise DataError("the data of no data set were found: fetch one, or give --data-dir")
         failures: dict[str, str] = {name: "its data are missing" for name in missing if data_set}
@@ -72,11 +98,15 @@ def reproduce(
             return paper.paper_study(
                 name,
                 out / name,
+                methods=chosen,
                 budget=Budget.parse(budget),
                 seeds=compare.parse_seeds(seeds),
                 every=every,
                 trials=trials,
                 share=share,
+                search_budget=None if search_budget is None else Budget.parse(search_budget),
+                search_b=compare.parse_sizes(search_b) if search_b and paper.searched(chosen) else (),
+                stop_at_target=stop_at_target,
                 jobs=jobs,
                 search_jobs=search_jobs,
                 threads=threads,
@@ -87,7 +117,7 @@ def reproduce(
                 checkpoint_seconds=checkpoint_seconds,
             )
 
-        seconds = [show_plan(study_of(name), interrupt) for name in available]
+        seconds = [show_plan(study_of(name), interrupt) for name in available if plan or forecast]
         if len(seconds) > 1:
             print(f"All data sets together: about {duration(sum(seconds))}.")
         if plan:

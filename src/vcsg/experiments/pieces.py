@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 from collections.abc import Callable
 from multiprocessing.synchronize import Event as Flag
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vcsg.files import write_text
+from vcsg.silence import without_warnings
 
 Row = dict[str, Any]
 Asked = Callable[[], bool]
@@ -50,13 +50,8 @@ def do(piece: Piece, design: Any, folder: Path, asked: Asked) -> None:
 
     Warnings about steps that diverged are in the record and not on the terminal.
     """
-    logger = logging.getLogger("vcsg")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
+    with without_warnings():
         found = piece.perform(design, folder, asked)
-    finally:
-        logger.setLevel(before)
     path = record_path(folder, piece.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(found, separators=(",", ":")) + "\n")

@@ -194,7 +194,7 @@ class GraphExecutor:
         if now != self._held:
             self._replays.clear()
             groups = self._point.groups
-            decays = [g["decoupled_weight_decay"] for g in groups for p in g["params"] if p.requires_grad]
+            decays = [self._point.decay(g, p) for g in groups for p in g["params"] if p.requires_grad]
             self._held, self._tables = now, Tables(self._point.params, decays, self._replays.set, self._point.rule)
 
     # --- inner steps

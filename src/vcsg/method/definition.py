@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from vcsg.method.schedules import Schedule
@@ -51,6 +51,8 @@ class Method:
     """The step rule P in x ← x − η·P(v)."""
     output: Output = "last"
     """The point that is returned where the user does not say: the last, a weighted draw, or the average."""
+    decay: float = field(default=0.0, repr=False)
+    """The decoupled weight decay where the user gives no weight decay. (A saved run has it in its parameter groups.)"""
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -96,19 +98,21 @@ class Method:
     # --- what cannot be run is refused here, before any work
 
     def _check_values(self) -> None:
-        for field, value, kind in (
+        for name, value, kind in (
             ("length", self.length, Length),
             ("moves", self.moves, Moves),
             ("drawn", self.drawn, Drawn),
             ("output", self.output, Output),
         ):
             if value not in get_args(kind):
-                raise ValueError(self._fault(field, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
+                raise ValueError(self._fault(name, value, f"choose {' or '.join(map(repr, get_args(kind)))}"))
         if not 0 < self.gamma < math.inf:
             raise ValueError(self._fault("gamma", self.gamma, "give a finite number above 0"))
-        for field, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
+        if not 0 <= self.decay < math.inf:
+            raise ValueError(self._fault("decay", self.decay, "give a finite number, at least 0"))
+        for name, flag in (("anchor_step", self.anchor_step), ("table", self.table)):
             if not isinstance(flag, bool):
-                raise ValueError(self._fault(field, flag, "give True or False"))
+                raise ValueError(self._fault(name, flag, "give True or False"))
 
     def _check_rules(self) -> None:
         if not self.weights:

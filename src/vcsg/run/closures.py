@@ -247,9 +247,12 @@ class ClosureExecutor:
         beside, at_anchor = self._at_anchor(closure, read) if closure and course.compares else (0.0, [])
         buffers = self.ranks.watched(point.buffers)
         with point.kept_buffers() as undo:
+            loss, v = point.evaluate(closure, self._closure_seed(), course.needs_one_point) if closure else (None, [])
+            if not v:  # it is in the parameters, where backward() was called before this step
+                closure, v = None, point.present_gradient()
+            known = loss is not None
             # Where the loss is not known, the gradient is looked at.
-            loss, v = point.evaluate(closure, self._closure_seed()) if closure else (0.0, point.present_gradient())
-            value, looked = float(loss), state.suspect or not closure
+            value, looked = 0.0 if loss is None else float(loss), state.suspect or not known
             self._receive()
             mean = point.vector(f"mean{read or ''}") if state.depth >= 0 and not table else []
             fused = self._fused()
@@ -284,7 +287,7 @@ class ClosureExecutor:
             point.drop_traces(f"mean{write}")
         if closure:
             point.show_direction(v)
-        course.take_steps([value], [beside], known=closure is not None)
+        course.take_steps([value], [beside], known=known)
         return loss
 
     def _fused(self) -> bool:

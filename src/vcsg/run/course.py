@@ -68,6 +68,8 @@ class Course:
         self._holder = holder
         self.certifies = False
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
+        self._told_at = 0
+        """The steps after which it was told last that hardly anything was gained."""
         first = method.schedule.first(n)
         L = L if method.needs_L or L is not None else 1.0  # from then on, what halves the step after a divergence
         phase = Phase("anchor", 0, 1, n, n, seed)
@@ -307,13 +309,12 @@ class Course:
     def recheck(self, fault: str, sound: bool) -> None:
         """A batch had what is not finite, and was evaluated once more at the last good point: was it sound there?
 
-        Where not, its samples are at fault and not the step: no smaller one would help.
+        Where not, its samples are at fault and not the step: no smaller one would help. It is no gradient of the
+        method, and is not counted: CUDA graphs ask later than single steps do, and other ranks know nothing of it.
         """
         if not sound:
             where = f"and so it is at the last good point, of epoch {self.state.good_epoch}"
             raise BadSamples(f"{fault}, {where}", self.sample_numbers())
-        if self.share.ranks == 1 or self.state.phase.kind == "inner":  # else the other ranks know nothing of it
-            self.state.ifo += self.samples()
 
     def take_second_loss(self, loss: float, again: float) -> None:
         """The batch in hand was evaluated twice at x, with other random numbers for the closure."""
@@ -516,9 +517,13 @@ class Course:
             return
         if fault := judging.end_fault(state, self._holder, self._smoothness):
             self.roll_back(f"at the end, in epoch {state.epoch}, {fault}")
-        elif state.ifo >= 2 * self.n and (worse := judging.nothing_gained(state, self._holder)):
-            state.last_losses = []  # so that it is told once
-            logger.warning("nothing was gained so far: %s", worse)
+        elif (
+            state.ifo >= 2 * self.n
+            and self._told_at < state.steps
+            and (worse := judging.nothing_gained(state, self._holder))
+        ):
+            self._told_at = state.steps
+            logger.warning("hardly anything was gained so far: %s", worse)
 
     # --- parts
 

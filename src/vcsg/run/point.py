@@ -51,6 +51,7 @@ class Point:
         self._vectors: dict[str, list[Tensor]] = {}
         self._shown: dict[int, tuple[int, int]] = {}
         self._left: Tensor | None = None
+        self._before: list[Tensor | None] = []
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,9 +186,14 @@ class Point:
     def finite(self) -> bool:
         return all_finite(self.params)
 
-    def evaluate(self, closure: Closure, seed: int) -> tuple[Any, list[Tensor]]:
-        """The loss of the closure and the gradient of f where the parameters are; in a context of `randomness`."""
-        params = self.params
+    def evaluate(self, closure: Closure, seed: int, reuse: bool = False) -> tuple[Any, list[Tensor]]:
+        """The loss of the closure and the gradient of f where the parameters are; in a context of `randomness`.
+
+        With `reuse`, a closure that leaves no gradient leaves those in place that were there before: `present_gradient`
+        then has the gradient of f, and [] is returned.
+        """
+        params, before = self.params, self._before if reuse else []
+        self._before = []
         for p in params:
             p.grad = None
         suspect, self._left = self._left, None
@@ -198,13 +204,19 @@ class Point:
             loss = closure()
         if suspect is not None:
             self._check_cleared(suspect, planted)
+            if suspect.grad is planted and planted._version == 0:
+                suspect.grad = None  # there was no backward()
         left = []
         for p in params:
             left.append(p.grad)
             p.grad = None
-        if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
-            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-            raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
+        if before and all(g is None for g in left):
+            if loss is not None:
+                check_loss(loss)
+            for p, g in zip(params, before, strict=True):
+                p.grad = g
+            return loss, []
+        check_loss(loss)
         gradient = [dense(p, g) for p, g in zip(params, left, strict=True)]
         if all(g is None for g in left):
             raise RuntimeError("the closure left no gradient: call loss.backward() in it before it returns the loss")
@@ -216,10 +228,11 @@ class Point:
         It is lost, and that is right where the closure begins with zero_grad(), as the next `evaluate` finds out. If it
         does not, gradients were to be accumulated.
         """
-        self._left = None
+        self._left, self._before = None, []
         for p in self.params:
             if p.grad is None or self._shown.get(id(p)) == (id(p.grad), p.grad._version):
                 continue
+            self._before = self._before or [q.grad for q in self.params]
             if p.grad.layout is not torch.strided or p.grad.any():
                 self._left = p
                 return
@@ -329,11 +342,22 @@ class Point:
             params = [p for p in group["params"] if p.requires_grad]
             if params:
                 eta = numbers.step_size(float(group["lr"]))
-                if group["decoupled_weight_decay"]:
-                    scale(params, 1 - eta * group["decoupled_weight_decay"])
+                self._shrink(group, eta)
                 add(params, direction[start : start + len(params)], -eta)
             start += len(params)
         self._take_into_average(numbers)
+
+    def decay(self, group: dict[str, Any], p: Tensor) -> float:
+        """The decoupled weight decay of a parameter in units of 1/η: with a share of η it has that share of it."""
+        share = self.rule.share if isinstance(self.rule, Orthogonal) and not is_matrix(tuple(p.shape)) else 1.0
+        return share * float(group["decoupled_weight_decay"])
+
+    def _shrink(self, group: dict[str, Any], eta: float) -> None:
+        """x ← (1 − η·decay)·x."""
+        if group["decoupled_weight_decay"]:
+            moving = [p for p in group["params"] if p.requires_grad]
+            for decay in {self.decay(group, p) for p in moving}:
+                scale([p for p in moving if self.decay(group, p) == decay], 1 - eta * decay)
 
     def _take_into_average(self, numbers: StepNumbers) -> None:
         if numbers.average is not None:
@@ -348,7 +372,7 @@ class Point:
         return type(self.rule) is Adaptive and plain and self._clip_norm is None and bool(self.params)
 
     def descend_fused(self, gradient: list[Tensor], anew: bool, numbers: StepNumbers) -> list[Tensor]:
-        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and v is returned.
+        """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and the gradient becomes v.
 
         With `anew`, m is 0 before the step.
         """
@@ -366,16 +390,15 @@ class Point:
             if not params:
                 continue
             eta = numbers.step_size(float(group["lr"]))
-            if group["decoupled_weight_decay"]:
-                scale(params, 1 - eta * group["decoupled_weight_decay"])
             steps = [torch.tensor(float(numbers.moment))] * len(params)
-            torch._fused_adam_(
+            torch._fused_adamw_(
                 params, [g.contiguous() for g in gradient[own]], mean[own], second[own], [], steps,
-                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=0.0, eps=self.rule.eps, amsgrad=False,
-                maximize=False,
+                lr=eta, beta1=numbers.memory, beta2=self.rule.beta2, weight_decay=group["decoupled_weight_decay"],
+                eps=self.rule.eps, amsgrad=False, maximize=False,
             )  # fmt: skip
         self._take_into_average(numbers)
-        return [m.clone() for m in mean]
+        copy_to(gradient, mean)  # into memory that is there: a copy would have to ask for it at every step
+        return gradient
 
     def _preconditioned(
         self, rule: Adaptive | Orthogonal, v: list[Tensor], added: list[Tensor], numbers: StepNumbers
@@ -415,6 +438,13 @@ def _wide(p: Tensor) -> torch.dtype:
 def placed(saved: Tensor, p: Tensor) -> Tensor:
     """A copy of what was saved of a parameter, on its device and as precise, or more so where it is in half."""
     return saved.to(p.device, saved.dtype if p.dtype in HALF else p.dtype, copy=True)
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse what a closure returned, unless it is one number."""
+    if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:

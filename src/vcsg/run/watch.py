@@ -200,10 +200,13 @@ class Watch:
         return None
 
     def gained_nothing(self, losses: Sequence[float]) -> str | None:
-        """Say that steps of these losses have led no lower than the first loss, or None."""
+        """Say that steps of these losses have led hardly lower than the first loss, or None.
+
+        Three quarters of them are above it, but for a fiftieth of its size.
+        """
         count, (first, _) = len(losses), self._references()
-        above = sum(loss > first for loss in losses)
-        if count < LAST_STEPS or above < count / 2 + 2 * math.sqrt(count):
+        above = sum(loss > first - self.loss_scale / 50 for loss in losses)
+        if count < LAST_STEPS or above < 3 * count / 4:
             return None
         return f"the loss is {statistics.median(losses):.4g}, and it began at {first:.4g}"
 

@@ -48,6 +48,8 @@ def make_study(
     every: float | None = None,
     trials: int = TRIALS,
     share: float = SHARE,
+    search_budget: Budget | None = None,
+    stop_at_target: bool = False,
     search_b: Iterable[int] = (),
     device: str = "cpu",
     threads: int = 1,
@@ -73,6 +75,8 @@ def make_study(
         trials: short runs in every search for a step size.
         share: the share of the budget that each of these gets; where a method with anchors is among those searched, not
             less than 8 passes if the budget has them.
+        search_budget: what each of these may spend, in place of that share.
+        stop_at_target: whether a run ends at the evaluation by which it has reached every target.
         search_b: the mini-batch sizes that the protocol tuned searches, besides the step size; none: it keeps its own.
         device: the device that runs use.
         threads: CPU threads per run.
@@ -87,6 +91,9 @@ def make_study(
     check_seconds(checkpoint_seconds)
     loaded_imports = load_imports([*remembered_imports(folder), *imports])
     found = entries(methods, protocols, settings or MethodSettings(), _sizes(search_b))
+    targets = tuple(targets)
+    if stop_at_target and not targets:
+        raise ValueError("a run is to stop at its targets, and there is none: give one, such as test-error=0.025")
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
     seeds = tuple(dict.fromkeys(seeds))
@@ -98,9 +105,11 @@ def make_study(
         seeds=seeds,
         budget=budget,
         every=budget.every(loaded.n) if every is None else every,
-        targets=tuple(targets),
+        targets=targets,
         trials=trials,
         share=share,
+        search_budget=search_budget,
+        stop_at_target=stop_at_target,
         device=device,
         threads=threads,
         data_dir=data_dir,

@@ -20,7 +20,7 @@ from vcsg.files import write_text
 from vcsg.study import imports
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import anchored
-from vcsg.study.protocols import PROTOCOLS, Entry
+from vcsg.study.protocols import PROTOCOLS, Entry, size_option
 from vcsg.study.records import FORMAT, Row
 from vcsg.study.search import LEAST_PASSES, SHARE, TRIALS
 from vcsg.study.targets import METRICS, Target
@@ -44,6 +44,10 @@ class Study:
     """Short runs in every search for a step size; for the first mini-batch size, where several are searched."""
     share: float = SHARE
     """The share of the budget that each of these short runs gets."""
+    search_budget: Budget | None = None
+    """What each of these short runs may spend, in place of that share."""
+    stop_at_target: bool = False
+    """Whether a run ends at the evaluation by which it has reached every target."""
     device: str = "cpu"
     threads: int = 1
     data_dir: str | None = None
@@ -70,6 +74,8 @@ class Study:
     @property
     def trial_budget(self) -> Budget:
         """The budget of the short runs of all searches: longer where a method with anchors is among those searched."""
+        if self.search_budget is not None:
+            return self.search_budget
         searched = [entry.method for entry in self.entries if entry.protocol == "tuned"]
         return self.budget.part(self.share, self.n, LEAST_PASSES if any(map(anchored, searched)) else 1.0)
 
@@ -89,6 +95,10 @@ class Study:
             "vcsg": __version__,
             "torch": torch.__version__,
         }
+        if any(entry.protocol == "tuned" for entry in self.entries):
+            found["search_budget"] = self.trial_budget.as_dict()
+        if self.stop_at_target:
+            found["stop_at_target"] = True
         if self.imports:
             found["imports"] = imports.digests(self.imports)
         return dict(json.loads(json.dumps(found)))
@@ -96,7 +106,7 @@ class Study:
     def as_json(self) -> Row:
         return {
             "format": FORMAT,
-            "command": self.command,
+            "commands": [self.command] if self.command else [],
             "workload": self.workload,
             "protocols": [name for name in PROTOCOLS if any(entry.protocol == name for entry in self.entries)],
             "targets": [asdict(target) for target in self.targets],
@@ -111,7 +121,8 @@ class Study:
 
 
 def _asked(entry: Entry) -> Row:
-    return {**entry.options, "b": list(entry.search_b)} if entry.search_b else entry.options
+    sizes = {size_option(entry.method): list(entry.search_b)} if entry.search_b else {}
+    return {**entry.options, **sizes}
 
 
 def check_place(study: Study) -> None:
@@ -121,20 +132,47 @@ def check_place(study: Study) -> None:
 
 
 def begin(study: Study) -> None:
-    """Write study.json; a study that is in the folder already has to be the same one, or a part of it.
+    """Write study.json; a study that is in the folder already has to be the same one, but for its methods and seeds.
 
-    A study may grow by methods and by seeds. Its first seed stays, with which searches are made.
+    A study may grow by methods and by seeds, and a part of it may be asked for: what is there stays, and study.json
+    names all of it. Its first seed stays, with which searches are made.
     """
     check_place(study)
-    path = study.folder / "study.json"
+    path, found = study.folder / "study.json", study.as_json()
     if path.exists():
-        differences = _differences(read(study.folder)["identity"], study.identity())
+        earlier = read(study.folder)
+        differences = _differences(earlier["identity"], found["identity"])
         if differences:
             raise ValueError(
                 f"{study.folder} holds another study ({'; '.join(differences)}): give another folder, or remove it"
             )
+        found = _together(earlier, found)
     study.folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(study.as_json(), indent=1) + "\n")
+    write_text(path, json.dumps(found, indent=1) + "\n")
+
+
+def _together(earlier: Row, asked: Row) -> Row:
+    """What study.json says of a study that was asked for in parts."""
+    before, now = earlier["identity"], asked["identity"]
+    both = {**before, **now, "methods": {**before["methods"], **now["methods"]}}
+    both["seeds"] = _union(before["seeds"], now["seeds"])
+    return asked | {
+        "commands": _union(commands_of(earlier), asked["commands"]),
+        "protocols": _union(earlier["protocols"], asked["protocols"]),
+        "methods": list(both["methods"]),
+        "seeds": both["seeds"],
+        "imports": _union(earlier.get("imports") or [], asked["imports"]),
+        "identity": both,
+    }
+
+
+def _union(first: list[Any], second: list[Any]) -> list[Any]:
+    return list(dict.fromkeys([*first, *second]))
+
+
+def commands_of(study: Row) -> list[str]:
+    """The commands that made a study, as study.json has them."""
+    return list(study.get("commands") or filter(None, [study.get("command")]))
 
 
 def read(folder: Path) -> Row:
@@ -164,16 +202,20 @@ def _check_content(study: Row) -> None:
 def _differences(earlier: Row, asked: Row) -> list[str]:
     return [
         f"{name} was {_short(earlier.get(name))}, now {_short(value)}"
-        for name, value in asked.items()
-        if earlier.get(name) != value and not _grown(name, earlier.get(name), value)
+        for name, value in (dict.fromkeys(earlier) | asked).items()
+        if earlier.get(name) != value and not _fits(name, earlier.get(name), value)
     ]
 
 
-def _grown(name: str, earlier: Any, asked: Any) -> bool:
-    """Whether what is asked for has all that was there before, and more."""
+def _fits(name: str, earlier: Any, asked: Any) -> bool:
+    """Whether what is asked for can stand beside what was there before."""
     if name == "methods":
-        return isinstance(earlier, dict) and earlier.items() <= asked.items()
-    return name == "seeds" and earlier[:1] == asked[:1] and set(earlier) <= set(asked)
+        return isinstance(earlier, dict) and all(earlier[path] == asked[path] for path in earlier.keys() & asked.keys())
+    if name == "search_budget":
+        return earlier is None or asked is None  # no method was searched before, or none is now
+    if name == "imports":
+        return asked is None or (isinstance(earlier, dict) and earlier.items() <= asked.items())
+    return name == "seeds" and earlier[:1] == asked[:1]
 
 
 def _short(value: Any) -> str:

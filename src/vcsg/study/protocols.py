@@ -46,6 +46,15 @@ The paper does not say which mini-batches SCSG had. It gets about the n^¼ of th
 goes into Python. Per gradient b = 1 did better (docs/results); --set scsg.b=1 runs it so."""
 
 
+SIZES = {"vcsg": "b_min"}
+"""The option that a search over mini-batch sizes sets, where it is not b: VCSG chooses b itself, above b_min."""
+
+
+def size_option(method: str) -> str:
+    """The option that a search over mini-batch sizes sets."""
+    return SIZES.get(method, "b")
+
+
 @dataclass(frozen=True)
 class Entry:
     """A method under a protocol: one line of the table."""
@@ -65,12 +74,13 @@ class Entry:
     def label(self) -> str:
         """The name in tables; a mini-batch size that is to be searched is no part of it."""
         return methods.label(
-            self.method, {key: value for key, value in self.options.items() if key != "b" or not self.search_b}
+            self.method,
+            {key: v for key, v in self.options.items() if key != size_option(self.method) or not self.search_b},
         )
 
     def with_b(self, b: int) -> Entry:
         """The entry with a mini-batch size that a search has found."""
-        return replace(self, options={**self.options, "b": b}, search_b=())
+        return replace(self, options={**self.options, size_option(self.method): b}, search_b=())
 
     @property
     def path(self) -> str:
@@ -83,7 +93,8 @@ def entries(
 ) -> tuple[Entry, ...]:
     """The entries of a study: methods under every protocol, or under one alone, as in "tuned:sgd-momentum".
 
-    With `search_b`, the protocol tuned searches these mini-batch sizes for every method that has an option b.
+    With `search_b`, the protocol tuned searches these mini-batch sizes for every method that has an option b, and as
+    the least b for VCSG.
     """
     protocols = list(protocols)
     pairs = [pair for name in names for pair in _pairs(name, protocols)]
@@ -121,11 +132,12 @@ def _entry(protocol: str, method: str, settings: MethodSettings, search_b: tuple
     if protocol == "paper" and "lr" in given:
         raise ValueError(f"the protocol paper has step sizes of its own: leave lr of {method} out, or use default")
     options = OPTIONS[protocol].get(method, {}) | given
-    if protocol != "tuned" or not search_b or "b" not in methods.parameters(method):
+    if protocol != "tuned" or not search_b or size_option(method) not in methods.parameters(method):
         return Entry(protocol, method, options)
-    if "b" in given:
-        raise ValueError(f"search-b chooses the mini-batch size: leave b of {method} out, or do without search-b")
-    return Entry(protocol, method, {**options, "b": search_b[0]}, search_b)
+    size = size_option(method)
+    if size in given:
+        raise ValueError(f"search-b chooses the mini-batch size: leave {size} of {method} out, or do without search-b")
+    return Entry(protocol, method, {**options, size: search_b[0]}, search_b)
 
 
 def smoothness_method(entry: Entry, among: Iterable[Entry]) -> tuple[str, Options] | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vcsg.method.catalogue import auto
 from vcsg.method.step_rules import Adaptive, StepRule, is_matrix
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
@@ -50,6 +51,8 @@ def choose_options(
         step, reason = _step(model, objective, train, b, device)
         options |= {} if step is None else {"step": step}
         words.append(reason)
+    if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
+        words.append(f"a decoupled weight decay of {auto().decay}")
     return ChosenOptions(options, "; ".join(words))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vcsg.run.record import Until
@@ -15,6 +16,8 @@ class Limits:
     seconds: float | None = None
     ifo: float | None = None
     until: Until | None = None
+    enough: Callable[[], bool] | None = None
+    """Asked after every evaluation: whether the run ends there, before its other limits."""
 
     def __post_init__(self) -> None:
         numbers = {"passes": self.passes, "seconds": self.seconds, "ifo": self.ifo}

@@ -63,7 +63,7 @@ class Loop:
         self._due = optimizer.passes if first else next_evaluation(optimizer.passes, every, early)
         self._losses, self._samples = 0.0, 0
         self._reached: Record | None = None
-        self._interrupted = False
+        self._interrupted = self._enough = False
         self._saver: Saver | None = None
 
     @property
@@ -120,6 +120,9 @@ class Loop:
                 self.optimizer.stop()
             elif not stopping and self.optimizer.passes >= self._due:
                 display.evaluated(self._evaluate(last=False))
+                if limits.enough is not None and limits.enough():
+                    self._enough = stopping = True
+                    self.optimizer.stop()
             if saver is not None and not stopping and saver.due(self.optimizer.phase):
                 self._save()
             loss = self._several(1 if stopping else STEPS_AT_ONCE)
@@ -161,6 +164,8 @@ class Loop:
         limits, optimizer = self._limits, self.optimizer
         if self._reached is not None:
             return "until"
+        if self._enough:
+            return "target"
         if limits.passes is not None and optimizer.ifo >= limits.passes * optimizer.n:
             return "passes"
         return "ifo" if limits.ifo is not None and optimizer.ifo >= limits.ifo else "seconds"

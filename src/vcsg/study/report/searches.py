@@ -106,7 +106,7 @@ def _sizes(runs: list[RunRecord]) -> bool:
 
 
 def _size(run: RunRecord) -> Cell:
-    b = run.config.options.get("b")
+    b = run.notes.get("b", run.config.options.get("b"))
     return number(b, "–" if b is None else str(b))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from vcsg.silence import without_warnings
 from vcsg.study import methods
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import Options
@@ -183,8 +184,9 @@ def _pass_time(study: Study, loaded: Workload, entry: Entry, stop: StopRequest) 
         Limits(seconds=1.5 * SECONDS),
         SessionOptions(every=0.25),
     )
-    if session.run(entry.label, Silent, stop) == "interrupted":
-        raise KeyboardInterrupt
+    with without_warnings():  # that nothing is gained, for one
+        if session.run(entry.label, Silent, stop) == "interrupted":
+            raise KeyboardInterrupt
     rows = session.history
     start = next((row for row in rows if row["seconds"] >= rows[-1]["seconds"] / 3), rows[0])
     if start["ifo"] >= rows[-1]["ifo"]:

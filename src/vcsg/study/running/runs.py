@@ -30,6 +30,7 @@ from vcsg.study.budgets import Budget
 from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, load
 from vcsg.study.running import torchrun
 from vcsg.study.running.writing import RunWriter, check_free
+from vcsg.study.targets import Target
 from vcsg.training.checkpoints import Checkpoints, check_same
 from vcsg.training.checkpoints import logger as checkpoint_logger
 from vcsg.training.choosing import choose_options
@@ -70,6 +71,8 @@ class Order:
     resume: bool = False
     """Whether to continue a run that the folder holds."""
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    ends_at: tuple[Target, ...] = ()
+    """The targets at which the run ends, at the evaluation by which it has reached all of them."""
 
     @property
     def title(self) -> str:
@@ -133,7 +136,7 @@ class Execution:
             evaluation.objective,
             train,
             evaluation if first else _leave_out,
-            Budget(**config.budget).limits(),
+            replace(Budget(**config.budget).limits(), enough=self._enough if order.ends_at else None),
             SessionOptions(
                 every=config.every,
                 early=EARLY_EVALUATIONS if config.role == "run" else 0,
@@ -215,6 +218,10 @@ class Execution:
         if is_complete(self._record):
             self._checkpoints.clear()
         return self._record
+
+    def _enough(self) -> bool:
+        """Whether every target at which the run ends was reached, in this evaluation or before."""
+        return all(self._record.reach(one.metric, one.value) is not None for one in self._order.ends_at)
 
     @property
     def _engine_notes(self) -> Row:

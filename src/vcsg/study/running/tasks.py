@@ -129,7 +129,8 @@ class Searching:
     def _order(self, study: Study, number: int, b: Size, exponent: float) -> Order:
         budget = study.trial_budget
         size = {} if b is None else {"b": b}
-        options = {**self.entry.options, **size, "lr": self._base(study) * 2**exponent}
+        sized = self.entry if b is None else self.entry.with_b(b)
+        options = {**sized.options, "lr": self._base(study) * 2**exponent}
         # Twice its length: it is evaluated at its start and at its end alone.
         every = 2 * (budget.in_passes(study.n) or budget.every(study.n))
         config = configure(study, self.entry, options, study.seeds[0], budget, every, "search")
@@ -161,7 +162,8 @@ class Running:
         options = {**entry.options, **options}
         config = configure(study, entry, options, self.seed, study.budget, study.every, "run")
         path, seconds = study.folder / self.name, study.checkpoint_seconds
-        execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds), stop, show)
+        ends = study.targets if study.stop_at_target else ()
+        execute_order(Order(config, path, study.data_dir, notes, study.gradients, True, seconds, ends), stop, show)
 
     def _chosen(self, study: Study) -> tuple[Entry, Row, Row]:
         """The entry with the b that was found for it, the options that the protocol adds, and the notes about them."""

@@ -37,9 +37,10 @@ def findings(section: Section) -> list[str]:
         return [NOTHING, *_cautions(section)]
     said = [sentence for target in section.targets for sentence in _first(lines, target)]
     metric = _end_metric(lines, section.targets)
-    said += _lowest(section, lines, metric)
+    even = not any(run.notes.get("stopped") == "target" for run in section.runs)  # else ends are of different lengths
+    said += _lowest(section, lines, metric) if even else []
     said += _variance_reduction(section, lines, metric)
-    said += _beside_vcsg(lines, metric)
+    said += _beside_vcsg(lines, metric) if even else []
     return [*said, *_papers_order(section, lines), *_cautions(section)]
 
 

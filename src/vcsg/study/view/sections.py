@@ -82,5 +82,4 @@ def _add(found: dict[str, Section], path: Path) -> None:
     section.asked += [target for target in dict.fromkeys(targets) if target not in section.asked]
     section.claim = study.get("claim") or section.claim
     section.jobs = max(section.jobs, study.get("jobs") or 1)
-    if study.get("command") and study["command"] not in section.commands:
-        section.commands.append(study["command"])
+    section.commands += [line for line in plan.commands_of(study) if line not in section.commands]

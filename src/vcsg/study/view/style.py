@@ -47,7 +47,8 @@ LOOKS = {
     "adamw": Look(PURPLE, "longdash"),
     "torch-muon": Look(BLUE, "longdash"),
     "schedule-free-adamw": Look(GREEN, "longdash"),
-    "prodigy": Look(ORANGE, "longdashdot"),
+    "prodigy": Look(SKY, "longdashdot"),
+    "auto": Look(ORANGE),
     "gd": Look(BLACK),
     "batching-svrg": Look(BLUE),
     "weighted-svrg": Look(GREEN, "dash"),
@@ -56,9 +57,14 @@ LOOKS = {
     "spider": Look(GREEN),
     "page": Look(PURPLE),
     "storm": Look(SKY),
-    "saga": Look(ORANGE),
+    "saga": Look(ORANGE, "dashdot"),
     "snvrg": Look(BLACK, "dash"),
 }
+
+OURS = ("auto", "vcsg")
+"""The methods that stand out where there are many."""
+MANY = 8
+"""With more curves than this in one panel, those of `OURS` are thicker than the others."""
 
 REGIMES = {"start": "#4D4D4D", "first": "#F0E442", "second": BLUE}
 """The colours of VCSG's regimes: dark, light and in between, so that they differ in grey too."""

@@ -185,7 +185,7 @@ def notes(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
             f"Runs are evaluated every {every} passes; evaluations count neither as time nor as gradients. A target is "
             "reached at the first evaluation that meets it. Ratios are of the seconds."
         )
-    return said + _about_L(own) + _about_searches(own)
+    return said + _about_L(own) + _about_searches(own) + _about_stops(own)
 
 
 def _about_L(runs: list[RunRecord]) -> list[str]:
@@ -215,6 +215,17 @@ def _about_searches(runs: list[RunRecord]) -> list[str]:
     return [
         f"tuned: {trials} short runs per method chose the step sizes{sizes}; they took up to {passes:.0f} passes, "
         f"which the table does not count. {'; '.join(found)}."
+    ]
+
+
+def _about_stops(runs: list[RunRecord]) -> list[str]:
+    """What runs that ended at their target say about the columns of the end."""
+    stopped = [run for run in runs if run.notes.get("stopped") == "target"]
+    if not stopped:
+        return []
+    return [
+        f"{len(stopped)} of {len(runs)} runs were ended where they had reached every target: what stands for the end "
+        "is not after equal budgets."
     ]
 
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsg.files import replacing
-from vcsg.study.records import RunRecord
+from vcsg.study.records import RunConfig, RunRecord
 from vcsg.study.targets import Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200
+WORDS = {"paper": "as printed", "tuned": "tuned"}
+"""What a protocol is called beside a method, in a figure of several protocols."""
 FORMATS = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 """The suffixes of the files, and the metadata to leave out because it would differ each time."""
 
@@ -85,16 +87,15 @@ def figures(
 
 
 def together(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """The same runs under no protocol, so that one figure has them all; a name that two protocols have tells which."""
-    protocols: dict[str, set[str]] = {}
-    for run in runs:
-        protocols.setdefault(run.config.label, set()).add(run.config.protocol)
-    return [
-        replace(run, config=replace(run.config, protocol="", label=f"{run.config.label}, {run.config.protocol}"))
-        if len(protocols[run.config.label]) > 1
-        else replace(run, config=replace(run.config, protocol=""))
-        for run in runs
-    ]
+    """The same runs under no protocol, so that one figure has them all; names tell what was tuned and what printed."""
+    return [replace(run, config=replace(run.config, protocol="", label=_named(run.config))) for run in runs]
+
+
+def _named(config: RunConfig) -> str:
+    """The label of a method with the protocol in a word; none stands for the defaults."""
+    word = WORDS.get(config.protocol, "")
+    told = not word or word in config.label or "paper" in config.label
+    return config.label if told else f"{config.label}, {word}"
 
 
 def file_name(*parts: str) -> str:

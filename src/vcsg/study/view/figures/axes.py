@@ -15,11 +15,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from vcsg.study.view.curves import Array, Curve, ceiling, last, log_range, values_of, xs_of
 from vcsg.study.view.label_places import apart, within
-from vcsg.study.view.style import DASHES, Look, place_of
+from vcsg.study.view.style import DASHES, MANY, OURS, Look, place_of
 from vcsg.study.view.words import AXES, thousands
 
 ONE_COLUMN, TWO_COLUMNS = 3.5, 7.2
 """The widths of a journal's columns, in inches."""
+WIDTH = 1.4
+"""The width of a curve, in points."""
 SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, and has ‖ and ∇
@@ -42,7 +44,7 @@ SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "hatch.linewidth": 0.5,
-    "lines.linewidth": 1.4,
+    "lines.linewidth": WIDTH,
     "pdf.fonttype": 42,
 }
 """The settings of matplotlib for all figures."""
@@ -62,6 +64,7 @@ def draw_curves(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Lo
     """Median and band as far as all seeds go; thin lines for the seeds that go on, and for runs that did not finish."""
     for curve in curves:
         look = looks[curve.key]
+        width = width_of(curve, len(curves))
         single = len(curve.x) == 1
         axes.plot(
             curve.x,
@@ -71,15 +74,25 @@ def draw_curves(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Lo
             marker="o" if single else "",
             markersize=3,
             label=curve.label,
+            linewidth=width,
+            zorder=2 + width / 10,
         )
         if curve.runs > 1:
-            axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.16, linewidth=0)
+            alpha = 0.08 if width < WIDTH else 0.16
+            axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=alpha, linewidth=0)
         for rest in curve.rests:
             axes.plot(rest.x, rest.y, color=look.colour, linewidth=0.6, alpha=0.7)
             axes.plot(rest.x[-1], rest.y[-1], color=look.colour, linewidth=0, **MARKED)
         for tail in curve.tails:
             axes.plot(tail.x, tail.y, color=look.colour, linewidth=0.7, dashes=DASHES[look.dash])
             _mark_end(axes, tail.x, tail.y, look.colour, tail.status)
+
+
+def width_of(curve: Curve, among: int) -> float:
+    """The width of a curve: where there are many, ours are thick and the others thin."""
+    if among <= MANY:
+        return WIDTH
+    return 2.2 if curve.key[0] in OURS else 0.9
 
 
 def _mark_end(axes: Axes, x: Array, y: Array, colour: str, status: str) -> None:
@@ -195,9 +208,10 @@ def label_ends(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Loo
             dashes=DASHES[looks[curve.key].dash],
             transform=axes.transAxes,
             clip_on=False,
-            linewidth=1.4,
+            linewidth=width_of(curve, len(curves)),
         )
-        axes.text(1.08, place, curve.label, transform=axes.transAxes, va="center", fontsize=7)
+        weight = "bold" if len(curves) > MANY and curve.key[0] in OURS else "normal"
+        axes.text(1.08, place, curve.label, transform=axes.transAxes, va="center", fontsize=7, fontweight=weight)
 
 
 def order(curves: Iterable[Curve]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ from vcsg.study.view.figures.axes import (
 )
 from vcsg.study.view.figures.bars import time_per_pass
 from vcsg.study.view.style import Look, looks
+from vcsg.study.view.summary import groups
 from vcsg.study.view.words import METRIC_NAMES, SCALES, metric_name, seeds_text, target_value
 
 Targets = Mapping[str, Sequence[Target]]
@@ -34,6 +35,8 @@ ROW = 1.95
 """The height of a row of panels, in inches."""
 SINGLE = 3.1
 """The height of a figure with one panel over the whole width, in inches."""
+NAME = 0.21
+"""The height that the name of a curve beside it takes, in inches."""
 LEGEND = 0.45
 """The height that title and legend take."""
 
@@ -68,7 +71,8 @@ def against_time(runs: list[RunRecord], protocol: str, targets: Targets, unit: s
     columns = min(len(names), 3)
     rows = -(-len(names) // columns)
     alone = len(names) == 1
-    figure = Figure(figsize=(TWO_COLUMNS, SINGLE if alone else ROW * rows + LEGEND), layout="constrained")
+    tall = max(SINGLE, NAME * len(groups(own)) + LEGEND)
+    figure = Figure(figsize=(TWO_COLUMNS, tall if alone else ROW * rows + LEGEND), layout="constrained")
     title(figure, own, protocol, targets, "lower and further left is better")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     drawn: list[Curve] = []
