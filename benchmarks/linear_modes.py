@@ -1,9 +1,10 @@
 """Linear models beside the time of one fit: compilation, threads, reads of a file, paths, and many classes.
 
     python benchmarks/linear_modes.py compile                    CPU seconds of a first fit, with an empty cache
-    python benchmarks/linear_modes.py cores --threads 1,2,4,8    wall time of passes and fits by number of threads
+    python benchmarks/linear_modes.py cores --threads 1,2,4,8 [--json cores.json]    wall time by number of threads
     python benchmarks/linear_modes.py reads                      reads of a file to a given ‖∇f‖, beside other solvers
     python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
+    python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
 
 Ratios are of runs that take turns. `cores` measures wall time and wants a quiet machine; the others CPU time.
@@ -12,6 +13,7 @@ Ratios are of runs that take turns. `cores` measures wall time and wants a quiet
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -27,10 +29,20 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression, SGDClassifier, lasso_path
+from sklearn.linear_model import Lasso, LogisticRegression, SGDClassifier, lasso_path
 from threadpoolctl import threadpool_limits
 
-from vcsg.linear import LOSSES, LinearClassifier, LinearClassifierCV, Penalty, Problem, blocks, linear_path, out_of_core
+from vcsg.linear import (
+    LOSSES,
+    LinearClassifier,
+    LinearClassifierCV,
+    LinearRegressor,
+    Penalty,
+    Problem,
+    blocks,
+    linear_path,
+    out_of_core,
+)
 from vcsg.linear.duality import duality_gap
 
 FIRST_FIT = """
@@ -74,10 +86,10 @@ def wall(run: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
-def cores(threads: list[int], repeats: int) -> None:
+def cores(threads: list[int], repeats: int, n: int, out: Path | None) -> None:
     """Passes in GB/s beside plain reading by as many threads, and fits, by number of threads."""
-    rng = np.random.default_rng(0)
-    n, d = 2_000_000, 50
+    rng, d = np.random.default_rng(0), 50
+    figures: dict[str, Any] = {"rows": n, "processors": os.cpu_count(), "read": {}, "pass": {}, "fits": {}}
     X = rng.standard_normal((n, d))
     y = X @ rng.standard_normal(d) + rng.logistic(size=n) > 0
     signs, ones = np.where(y, 1.0, -1.0), np.ones(n)
@@ -90,16 +102,18 @@ def cores(threads: list[int], repeats: int) -> None:
         with ThreadPoolExecutor(count) as pool:
             reading = wall(lambda pool=pool, parts=parts: list(pool.map(np.sum, parts)), repeats)  # type: ignore[misc]
         passing = wall(lambda problem=problem: problem.anchor(x), repeats)  # type: ignore[misc]
+        figures["read"][count] = round(X.nbytes / reading / 1e9, 2)
+        figures["pass"][count] = round(X.nbytes / passing / 1e9, 2)
         print(
             f"{count:3} threads: read {X.nbytes / reading / 1e9:6.1f} GB/s, pass {X.nbytes / passing / 1e9:6.1f} GB/s"
         )
     small = rng.standard_normal((20_000, 1000))
     few = small[:, :30] @ rng.standard_normal(30) + rng.logistic(size=20_000) > 0
     fits: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
-        "growing-svrg 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5}),
-        "l-bfgs 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "l-bfgs"}),
+        f"growing-svrg {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5}),
+        f"l-bfgs {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "l-bfgs"}),
         "l-bfgs 20,000 × 1000": (LinearClassifier, small, few, {"tol": 1e-4, "solver": "l-bfgs"}),
-        "newton 2e6 × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "newton"}),
+        f"newton {n:.0e} × 50": (LinearClassifier, X, y, {"tol": 1e-5, "solver": "newton"}),
         "working-set 20,000 × 1000, L1": (
             LinearClassifier, small, few, {"penalty": "l1", "alpha": 1e-2, "tol": 1e-4, "solver": "working-set"},
         ),
@@ -113,10 +127,13 @@ def cores(threads: list[int], repeats: int) -> None:
                 warnings.simplefilter("ignore")
                 times[count] = wall(lambda model=model, a=rows, b=labels: model.fit(a, b), repeats)  # type: ignore[misc]
         first = times[threads[0]]
+        figures["fits"][name] = {count: round(seconds, 4) for count, seconds in times.items()}
         print(
             f"{name:<32}" + "  ".join(f"{c}: {1e3 * t:.0f} ms ({first / t:.2f} ×)" for c, t in times.items()),
             flush=True,
         )
+        if out is not None:
+            out.write_text(json.dumps(figures, indent=1))
 
 
 # --- reads of a file
@@ -257,6 +274,60 @@ def _path_solvers(X: Any, y: Any, alphas: Any) -> dict[str, Callable[[float], An
     return found
 
 
+# --- single L1 regressions
+
+
+def lasso(repeats: int) -> None:
+    """Single weights, a tenth and a hundredth of the first; every solver with the largest tolerance that suffices."""
+    rng = np.random.default_rng(1)
+
+    def thin(n: int, d: int, each: int) -> Any:
+        columns = np.minimum((d * rng.random(n * each) ** 2).astype(np.int32), d - 1)
+        rows = sparse.csr_matrix((rng.random(n * each), columns, np.arange(0, n * each + 1, each)), shape=(n, d))
+        rows.sum_duplicates()
+        return rows
+
+    for X in (
+        rng.standard_normal((500, 5000)), rng.standard_normal((2000, 500)), rng.standard_normal((50_000, 100)),
+        rng.standard_normal((200, 20)), thin(3000, 30_000, 100), thin(20_000, 20_000, 20), thin(100_000, 1000, 10),
+    ):  # fmt: skip
+        n, d = X.shape
+        y = X @ np.where(rng.random(d) < 0.02, rng.standard_normal(d), 0.0) + 0.3 * rng.standard_normal(n)
+        for share in (0.1, 0.01):
+            alphas, times = np.array([share * np.abs(X.T @ y).max() / n]), {}
+            for key, run in _single_solvers(X, y, float(alphas[0])).items():
+                tol = next((t for t in 10.0 ** -np.arange(1, 9) if largest_gap(X, y, alphas, [run(t)]) <= GAP), None)
+                times[key] = run, tol, list[float]()
+            for _ in range(repeats):
+                for run, tol, seconds in times.values():
+                    began = time.process_time()
+                    run(tol or 1e-8)
+                    seconds.append(time.process_time() - began)
+            own = statistics.median(times["ours"][2])
+            line = []
+            for key, (_, tol, seconds) in times.items():
+                median, note = statistics.median(seconds), "" if tol else ", not reached"
+                line.append(f"{key} {1e3 * median:.1f} ms ({median / own:.2f} ×{note})")
+            print(f"{'sparse' if sparse.issparse(X) else 'dense'} {n} × {d}, {share}: {', '.join(line)}", flush=True)
+
+
+def _single_solvers(X: Any, y: Any, alpha: float) -> dict[str, Callable[[float], Any]]:
+    """By name, what gives the coefficients for a tolerance; ours is in units of the weight. All get the same arrays."""
+    plain: dict[str, Any] = {"alpha": alpha, "fit_intercept": False, "max_iter": 20_000}
+    found: dict[str, Callable[[float], Any]] = {
+        "ours": lambda tol: LinearRegressor(penalty="l1", tol=tol * alpha, **plain).fit(X, y).coef_,
+        "scikit-learn": lambda tol: Lasso(tol=tol, **plain).fit(X, y).coef_,
+    }
+    for name in ("celer", "skglm"):
+        try:
+            kind = __import__(name).Lasso
+        except ImportError as error:
+            print(f"{name} left out: {error}", file=sys.stderr)
+            continue
+        found[name] = lambda tol, kind=kind: kind(alpha=alpha, tol=tol, fit_intercept=False).fit(X, y).coef_  # type: ignore[misc]
+    return found
+
+
 # --- ten classes
 
 
@@ -298,22 +369,24 @@ def classes(repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("compile", "cores", "reads", "path", "classes"))
+    parser.add_argument("what", choices=("compile", "cores", "reads", "path", "lasso", "classes"))
     parser.add_argument("--threads", default="1,2", help="numbers of threads, by comma")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=500_000, help="rows of the file that `reads` makes")
+    parser.add_argument("--rows", type=int, help="rows of the file that `reads` makes (500,000), or of `cores` (2e6)")
+    parser.add_argument("--json", type=Path, help="where `cores` writes its figures")
     options = parser.parse_args()
+    options.rows = options.rows or (2_000_000 if options.what == "cores" else 500_000)
     if options.what == "compile":
         compilation()
     elif options.what == "cores":
-        cores([int(count) for count in options.threads.split(",")], options.repeats)
+        cores([int(count) for count in options.threads.split(",")], options.repeats, options.rows, options.json)
     else:
         warnings.simplefilter("ignore")
         with threadpool_limits(1):
             if options.what == "reads":
                 reads(options.rows, 40)
             else:
-                (path if options.what == "path" else classes)(options.repeats)
+                {"path": path, "lasso": lasso, "classes": classes}[options.what](options.repeats)
 
 
 if __name__ == "__main__":

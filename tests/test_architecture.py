@@ -43,7 +43,8 @@ ORDER: dict[str, list[str]] = {
         "newton_steps", "dual_steps", "column_steps",
     ],
     "linear.solvers": [
-        "newton", "lbfgs", "growing", "dual", "working_set", "interior_point", "choice", "automatic", "family",
+        "newton", "lbfgs", "condensed", "growing", "dual", "working_set", "interior_point", "choice", "automatic",
+        "family",
     ],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",

@@ -18,6 +18,7 @@ from vcsg.linear import (
     LinearRegressor,
     LinearRegressorCV,
     Penalty,
+    Problem,
     linear_path,
     solve,
 )
@@ -151,3 +152,15 @@ def test_scikit_learns_checks_along_paths(model: Any) -> None:
 def test_what_has_no_path_is_refused(options: dict[str, Any], text: str, data: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=text):
         linear_path(*data, **options)
+
+
+def test_the_chosen_solution_is_measured_over_all_rows() -> None:
+    """Least squares are solved by d rows that stand for all; the certificate is that of all rows."""
+    X, y = np.random.default_rng(0).normal(size=(200, 5)), np.random.default_rng(1).normal(size=200)
+    model = LinearRegressorCV(n_alphas=3, cv=2).fit(X, y)
+    assert {entry.rows for entry in model.history_} == {5, 200}
+    assert model.history_[-1].rows == 200
+    problem = Problem(X, y, np.ones(200), LOSSES["squared"], penalty=Penalty(l1=model.alpha_))
+    found = problem.anchor(np.append(model.coef_, model.intercept_)[None, :])
+    assert model.certificate_ is not None
+    assert found.norm == pytest.approx(model.history_[-1].gradient_norm, abs=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ from linear_data import make_problem
 from scipy import optimize, sparse
 from scipy.special import expit
 from sklearn.datasets import load_breast_cancer
-from sklearn.linear_model import Lasso
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
-from vcsg.linear.curvature import hessian_factors
-from vcsg.linear.kernels import column_steps, dual_steps, hessian
+from vcsg.linear.curvature import heavy_rows, hessian_factors, scatters
+from vcsg.linear.kernels import dual_steps, hessian
 from vcsg.linear.solution import Journal
 from vcsg.linear.solvers import lbfgs, newton
 from vcsg.linear.solvers.choice import SOLVERS, Shape, choose
@@ -46,6 +46,8 @@ SHAPES: list[tuple[Shape, str]] = [
     (Shape(500, 5000, 2_500_000, smooth=False, lasso=True), "working-set"),
     (Shape(20_000, 1000, 20_000_000, smooth=False, lasso=True), "growing-svrg"),
     (Shape(8000, 112, 168_000, smooth=False, lasso=True), "growing-svrg"),
+    (Shape(1797, 64, 1797 * 64, smooth=False, lasso=True), "working-set"),
+    (Shape(50_000, 100, 5_000_000, smooth=False, lasso=True, quadratic=True), "working-set"),
     (Shape(1797, 64, 1797 * 64, outputs=10), "growing-svrg"),
 ]
 
@@ -221,66 +223,11 @@ def test_a_margin_agrees_with_its_dual_variable() -> None:
         assert after == pytest.approx(expit(-root), abs=1e-3 * abs(root - t) + 1e-9)
 
 
-# --- the L1 penalty
+# --- what is tested elsewhere
 
 
 def test_every_solver_is_tested_here() -> None:
-    assert {*SMOOTH, "working-set", "interior-point"} == set(SOLVERS)  # the last one: test_linear_regressions
-
-
-@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge"])
-@pytest.mark.parametrize("form", ["dense", "sparse", "float32"])
-@pytest.mark.parametrize("terms", [Penalty(l1=0.02), Penalty(l1=0.02, l2=0.05)], ids=str)
-def test_working_sets_end_at_the_minimum(name: str, form: str, terms: Penalty) -> None:
-    """The subgradient of least norm is small, and no point of scipy's L-BFGS-B with split variables is lower."""
-    problem = make_problem(name, n=200, d=150, bias=1.0, penalty=terms, form=form, weighted=True)
-    found = solve(problem, np.zeros(problem.shape), tol=1e-6, passes=2000, solver="working-set")
-    assert found.converged
-    assert found.solver == "working-set"
-    assert problem.anchor(found.x).norm <= 1e-6
-    assert 0 < np.count_nonzero(found.x[0, :-1]) < 150
-    other = lbfgs.minimise(
-        problem, "identity", found.x * 0.9, problem.anchor(found.x * 0.9), 1e-5, 2000, lambda _: None
-    )
-    assert problem.anchor(found.x).value <= problem.anchor(other[0]).value + 1e-9
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_working_sets_find_the_lasso_of_wide_data(intercept: bool) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 1500))
-    y = X[:, :3] @ np.array([3.0, -2, 1]) + rng.normal(size=100) + 2
-    ours = LinearRegressor(penalty="l1", alpha=0.2, fit_intercept=intercept, tol=1e-8).fit(X, y)
-    assert ours.solver_ == "working-set"
-    peer = Lasso(alpha=0.2, fit_intercept=intercept, tol=1e-12, max_iter=100_000).fit(X, y)
-    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
-    assert ours.intercept_ == pytest.approx(peer.intercept_, abs=1e-6)
-
-
-def test_working_sets_keep_to_their_budget_and_take_a_warm_start() -> None:
-    problem = make_problem("logistic", n=200, d=150, bias=1.0, penalty=Penalty(l1=0.01))
-    short = solve(problem, np.zeros(problem.shape), tol=1e-12, passes=3, solver="working-set")
-    assert not short.converged
-    assert short.message == "3 passes are used up"
-    full = solve(problem, np.zeros(problem.shape), tol=1e-6, solver="working-set")
-    again = solve(problem, full.x * 1.01, tol=1e-6, solver="working-set")
-    assert again.converged
-    np.testing.assert_allclose(again.x, full.x, atol=1e-4)
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_column_sums(form: str) -> None:
-    rng = np.random.default_rng(0)
-    dense = rng.normal(size=(20, 7)) * (rng.random((20, 7)) < 0.6)
-    thin = sparse.csc_matrix(dense)
-    columns = (np.ascontiguousarray(dense.T),) if form == "dense" else (thin.data, thin.indices, thin.indptr)
-    v, h, out, sums = rng.normal(size=20), rng.random(20), np.empty(7), np.empty(20)
-    column_steps.products(columns, v, out)
-    np.testing.assert_allclose(out, dense.T @ v, atol=1e-12)
-    column_steps.weighted_squares(columns, h, out)
-    np.testing.assert_allclose(out, (dense**2).T @ h, atol=1e-12)
-    column_steps.add_columns(columns, out, 0.5, sums)
-    np.testing.assert_allclose(sums, dense @ out + 0.5, atol=1e-12)
+    assert {*SMOOTH, "working-set", "interior-point"} == set(SOLVERS)  # in test_linear_lasso, test_linear_regressions
 
 
 # --- a new Hessian where the old one has become too poor
@@ -334,3 +281,54 @@ def test_an_exact_hessian_is_exact() -> None:
     x = np.random.default_rng(1).normal(size=problem.shape)
     lower = np.tril(hessian_factors(problem, x, exact=True)[0])
     np.testing.assert_allclose(lower @ lower.T, newton.hessian(problem, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_the_hessian_of_sparse_rows_is_that_of_dense_ones(bias: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = sparse.csr_matrix(rng.normal(size=(300, 80)) * (rng.random((300, 80)) < 0.03))
+    y = np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    problem = Problem(rows, y, rng.random(300) * 2, LOSSES["logistic"], bias=bias, penalty=Penalty(l2=0.1))
+    assert scatters(problem)
+    assert not scatters(replace(problem, rows=rows.toarray()))
+    assert not scatters(replace(problem, rows=sparse.csr_matrix(rng.normal(size=(300, 80)))))
+    x = rng.normal(size=problem.shape)
+    lower = np.tril(hessian_factors(problem, x, exact=True)[0])
+    size = 81 if bias else 80
+    np.testing.assert_allclose((lower @ lower.T)[:size, :size], newton.hessian(problem, x)[:size, :size], atol=1e-12)
+
+
+def test_the_rows_with_the_largest_part_in_a_hessian() -> None:
+    """Drawn often enough their Hessian is exact; few of them are far nearer than as many rows of a plain sample."""
+    X, y = heavy_tailed("log-normal", n=4000, d=10)
+    weight = np.random.default_rng(1).random(4000) * 2
+    problem = Problem(X, y.astype(float), weight, LOSSES["logistic"], penalty=Penalty(l2=1e-3))
+    x = 1e-3 * np.random.default_rng(2).normal(size=problem.shape)
+    exact = newton.hessian(problem, x)
+
+    def error(part: Problem) -> float:
+        ratio = np.linalg.solve(exact, newton.hessian(part, x))
+        return float(np.abs(np.linalg.eigvals(ratio) - 1).max())
+
+    assert error(heavy_rows(problem, x, 10**6)) <= 1e-2
+    few = heavy_rows(problem, x, 400)
+    assert few.n <= 400
+    plain = [error(problem.subset(np.random.default_rng(k).permutation(4000)[:400])) for k in range(20)]
+    assert error(few) <= np.median(plain) / 2
+
+
+@pytest.mark.parametrize("middle", ["identity", "sample"])
+def test_classes_keep_a_mean_of_zero(middle: Any) -> None:
+    """The mean over classes is curved by λ alone: a search that strays there takes long to come back."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 10))
+    y = (X @ rng.normal(size=(10, 5)) + rng.gumbel(size=(2000, 5))).argmax(axis=1).astype(float)
+    problem = Problem(X, y, np.ones(2000), LOSSES["multinomial"], outputs=5, penalty=Penalty(l2=1e-5))
+    start, journal = rng.normal(size=problem.shape) + 3, Journal(1000.0)
+    found = lbfgs.solve(problem, start, 1e-7, journal, problem if middle == "sample" else middle)
+    assert found.converged
+    assert problem.anchor(found.x).norm <= 1e-7
+    assert np.abs(found.x.mean(axis=0)).max() <= 1e-9
+    exact, _ = newton.descend(problem, np.zeros(problem.shape), 1e-10, Journal(1000.0))
+    np.testing.assert_allclose(found.x[:, :-1], exact[:, :-1], atol=1e-3)
+    assert journal.passes <= 40

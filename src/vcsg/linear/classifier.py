@@ -118,7 +118,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> LinearClassifier:
         """Fit the model to rows X with classes y.
 
         Args:
@@ -127,10 +127,14 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 dataframe.
             y: The class of each row; for a dataset or dask dataframe the name of its column, None for a function.
             sample_weight: The weight of each row; for a dataset the name of its column.
+            offset: A number for each row that is added to its aᵀw + c: for two classes, penalty="l2" or None, and
+                rows in memory.
         """
         self._check_options()
         source = blocks_of(X, y, sample_weight)
         if source is not None:
+            if offset is not None:
+                raise ValueError("offset is for rows in memory: leave it out beside rows that are read by blocks")
             return self._fit_blocks(source)
         X, y = self._validate(X, y, reset=True)
         classes, codes = _encoded(y)
@@ -138,7 +142,10 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             raise ValueError(f"y has one class alone ({classes[0]!r}): a classifier needs at least two classes")
         weight, total = inputs.row_weights(sample_weight, X)
         warm = self.warm_start and hasattr(self, "classes_") and np.array_equal(classes, self.classes_)
-        return self._fit(X, codes, classes, weight, total, warm, float(self.max_iter), self.tol)
+        shift = inputs.row_offsets(offset, None, X.shape[0])
+        if shift is not None and len(classes) > 2:
+            raise ValueError(f"offset with {len(classes)} classes: it is for two")
+        return self._fit(X, codes, classes, weight, total, warm, float(self.max_iter), self.tol, shift)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
         """Fit these rows with a few passes from the current model, and average the solutions of all calls.
@@ -167,8 +174,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def _fit(
-        self, X: Any, codes: Array, classes: Any, weight: Array, total: float, warm: bool, passes: float, tol: float
-    ) -> LinearClassifier:
+        self, X: Any, codes: Array, classes: Any, weight: Array, total: float, warm: bool, passes: float, tol: float,
+        shift: Array | None = None,
+    ) -> LinearClassifier:  # fmt: skip
         jobs = inputs.threads(self.n_jobs)
         weight, total = self._weighted(codes, classes, weight, total)
         terms = inputs.penalty(self.penalty, self._alpha(total), self.l1_ratio)
@@ -183,7 +191,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         solutions = []
         for k, target in enumerate(targets):
             problem = inputs.make_problem(X, target, weight, names, 1.0, outputs, self.fit_intercept, terms, jobs)
-            solutions.append(self._solve(problem, start[k * outputs : (k + 1) * outputs], passes, tol))
+            first = start[k * outputs : (k + 1) * outputs]
+            if shift is None:
+                solutions.append(self._solve(problem, first, passes, tol))
+            else:
+                solutions.append(self._solve_shifted(problem, shift, first, passes, tol))
         x = np.concatenate([solution.x for solution in solutions])
         if names == "multinomial":  # the same added to all classes changes nothing: of all solutions, the one about 0
             free = slice(None) if terms == Penalty() else slice(-1, None)
@@ -241,14 +253,19 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             raise ValueError(f"alpha = {self.alpha!r} beside C = {self.C!r}: give one of them")
         return 1 / (self.C * total)
 
-    def decision_function(self, X: Any) -> npt.NDArray[Any]:
-        """The margins a_iᵀw + c: one per row for two classes, one per row and class for more."""
+    def decision_function(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
+        """The margins a_iᵀw + c + offset: one per row for two classes, one per row and class for more."""
         margins = self._margins(X)
-        return margins[:, 0] if margins.shape[1] == 1 else margins
+        shift = inputs.row_offsets(offset, None, len(margins))
+        if margins.shape[1] > 1:
+            if shift is not None:
+                raise ValueError(f"offset with {margins.shape[1]} classes: it is for two")
+            return margins
+        return margins[:, 0] if shift is None else margins[:, 0] + shift
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The most likely class of every row."""
-        margins = self.decision_function(X)
+        margins = self.decision_function(X, offset)
         chosen = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
@@ -256,16 +273,16 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self.loss == "logistic"
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
+    def predict_proba(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The probability of every class, for each row; only with the logistic loss."""
-        margins = self.decision_function(X)
+        margins = self.decision_function(X, offset)
         both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
         return np.asarray(softmax(both, copy=True))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> npt.NDArray[Any]:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The logarithm of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
+        return np.asarray(np.log(self.predict_proba(X, offset)))
 
 
 def _signs(positive: npt.NDArray[Any]) -> Array:
@@ -284,9 +301,8 @@ def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
     elif y.size:
-        codes = np.empty(y.size)
-        low, high = inputs.two_classes(y, codes)
-        if low != high:
-            return y[[low, high]], codes
+        found = inputs.two_classes(y)
+        if found is not None:
+            return found
     classes = np.unique(y)
     return classes, inputs.class_numbers(y, classes)

@@ -17,7 +17,7 @@ from sklearn.model_selection import check_cv
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.model import LinearModel, _seed
-from vcsg.linear.path import LinearPath, ProgressBar, falling, joined, solve_path
+from vcsg.linear.path import LinearPath, ProgressBar, falling, joined, measured, solve_path
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Solution
@@ -63,7 +63,7 @@ class PathModel(LinearModel):
             self.scores_ = np.column_stack(list(results))
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
-        return solutions[best]
+        return measured(problem, solutions[best], inputs.penalty(name, self.alpha_, ratio, problem.penalty.positive))
 
     def plot_path(self, ax: Any = None) -> Any:
         """Draw the coefficients along the path for all rows, with a line at `alpha_`, and return matplotlib's axes."""
@@ -130,7 +130,7 @@ class LinearClassifierCV(PathModel, LinearClassifier):
         self.eps = eps
         self.cv = cv
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:  # type: ignore[override]
         """Choose the weight of the penalty, and fit the model to rows X with classes y."""
         problem = self._path_problem(X, y, sample_weight)
         solution = self._search(problem, problem.y, classifier=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ def row_curvatures(problem: Problem, x: Array) -> Array:
     return out
 
 
+FLOPS = 20
+"""The time of a pass per number of X, in multiply-adds of a matrix product; it prices a Hessian in passes."""
+SPARSE_ENTRY = 5.0
+"""The time of a pass for one entry of sparse rows, in that for one number of dense rows."""
+SCATTER = 60.0
+"""The time of an addition to an entry of a Hessian somewhere in memory, in multiply-adds of a matrix product."""
 SINGLE = (np.float32, 1e-10, (2e-6, 1e-3, 1.0))
 DOUBLE = (np.float64, 1e-15, (1e-14, 1e-10, 1e-6, 1e-3, 1.0))
 """The type in which a Hessian is summed, and how much its diagonal is enlarged: by a share of the largest entry, and by
@@ -70,13 +77,70 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
 
     Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
     """
-    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
+    if scatters(problem):
+        for k, hessian in enumerate(factors):
+            _factor(
+                _apart(problem, _scattered_gram(problem, weight, k)), problem.penalty.curvature, *DOUBLE[1:], hessian
+            )
+        return factors
+    dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     for k, hessian in enumerate(factors):
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
-            if _factor(_gram(dense, weight, k, problem.bias, dtype), problem.penalty.curvature, floor, shares, hessian):
+            gram = _apart(problem, _gram(dense, weight, k, problem.bias, dtype))
+            if _factor(gram, problem.penalty.curvature, floor, shares, hessian):
                 break
     return factors
+
+
+def heavy_rows(problem: Problem, x: Array, size: int) -> Problem:
+    """At most `size` rows, chosen for their part in the Hessian at x, with weights for which theirs stands for it.
+
+    A row's chance is in proportion to its share w_iφ''_i‖a_i‖² of the trace, a tenth of it to 1, and its weight is
+    divided by its chance. So rows of extreme norm, of which a plain sample has too few or too many, enter as they are.
+    """
+    share = row_curvatures(problem, x).sum(axis=1) * problem.norms()
+    whole = float(share.sum())
+    even = 0.1 if whole > 0 else 1.0
+    chance: Array = share * ((1 - even) / (whole or 1.0)) + even / problem.n
+    ends = np.cumsum(chance)
+    places = np.searchsorted(ends, (np.arange(size) + 0.5) / size * ends[-1], side="right")  # at even distances
+    index, count = np.unique(np.minimum(places, problem.n - 1), return_counts=True)
+    part = problem.subset(index)
+    weight = part.weight * count / chance[index] / problem.n * (len(index) / size)
+    return replace(part, weight=weight)
+
+
+def row_work(problem: Problem) -> float:
+    """The time that a row takes in a Hessian, in multiply-adds of a product of dense matrices."""
+    dense = (problem.d + 1.0) ** 2
+    return min(dense, SCATTER * (problem.rows.nnz / max(1, problem.n) + 1) ** 2 / 2) if problem.sparse else dense
+
+
+def pass_work(problem: Problem) -> float:
+    """The time that a pass over all rows takes, in the same unit."""
+    return FLOPS * (SPARSE_ENTRY * problem.rows.nnz if problem.sparse else float(problem.n) * problem.d)
+
+
+def scatters(problem: Problem) -> bool:
+    """Whether a Hessian is summed entry by entry, as rows are so sparse that this is faster than as a dense matrix."""
+    return problem.sparse and row_work(problem) < (problem.d + 1.0) ** 2 and problem.rows.has_sorted_indices
+
+
+def _apart(problem: Problem, gram: Any) -> Any:
+    """The matrix without what a fixed coefficient has in common with others."""
+    if problem.fixed:
+        last = problem.d - 1
+        gram[last], gram[:, last], gram[last, last] = 0.0, 0.0, 1.0
+    return gram
+
+
+def _scattered_gram(problem: Problem, weight: Array, k: int) -> Array:
+    """Σ weight_ik·a_i a_iᵀ of sparse rows, the intercept's feature included where there is one."""
+    gram = np.zeros((problem.d + 1, problem.d + 1))
+    kernel.scatter_gram(*problem.parts, weight, k, problem.bias, gram)
+    gram += np.tril(gram, -1).T
+    return gram if problem.bias else gram[:-1, :-1]
 
 
 def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:
@@ -87,27 +151,21 @@ def _gram(dense: Any, weight: Array, k: int, bias: float, dtype: Any) -> Any:
         return scaled.T @ scaled
 
 
-@njit
-def _complete(gram: Any, curvature: float, floor: float, relative: float, hessian: Any) -> float:
+def _complete(gram: Any, curvature: float, floor: float, relative: float, hessian: Array) -> float:
     """hessian ← gram and the penalty's part, its diagonal enlarged. Without an intercept its place has the entry 1.
 
     The diagonal gets `floor` of its largest entry and `relative` of each, so that a direction in which neither rows nor
     penalty are curved has some curvature. Returns the trace, which bounds all entries.
     """
-    d, width, largest, trace = hessian.shape[0] - 1, gram.shape[0], 1e-300, 0.0
-    for j in range(d + 1):
-        for k in range(d + 1):
-            hessian[j, k] = gram[j, k] if j < width and k < width else 0.0
+    width, d = len(gram), len(hessian) - 1
+    hessian[:width, :width] = gram
     if width == d:
-        hessian[d, d] = 1.0
-    for j in range(d + 1):
-        if j < d:
-            hessian[j, j] += curvature
-        largest = max(largest, hessian[j, j])
-    for j in range(d + 1):
-        hessian[j, j] = (hessian[j, j] + floor * largest) * (1.0 + relative)
-        trace += hessian[j, j]
-    return trace
+        hessian[d], hessian[:, d], hessian[d, d] = 0.0, 0.0, 1.0
+    diagonal = np.einsum("jj->j", hessian)
+    diagonal[:d] += curvature
+    diagonal += floor * max(1e-300, float(diagonal.max()))
+    diagonal *= 1.0 + relative
+    return float(diagonal.sum())
 
 
 def _factor(gram: Any, curvature: float, floor: float, shares: tuple[float, ...], hessian: Array) -> bool:

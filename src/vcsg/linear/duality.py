@@ -38,7 +38,9 @@ def duality_gap(problem: Problem, x: Array, here: PassResult | None = None) -> f
     theta = here.kept[:, 0] / problem.n
     if problem.bias:
         theta = balanced(theta)
-    against = -np.asarray(problem.rows.T @ theta, np.float64)
+        against = -np.asarray(problem.rows.T @ theta, np.float64)
+    else:
+        against = -here.gradient[0, :-1]
     excess = against if terms.positive else np.abs(against)
     if terms.l2:
         conjugate = float((np.maximum(excess - terms.l1, 0.0) ** 2).sum()) / (2 * terms.l2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vcsg.linear.kernels.lazy import lazy_inner, scaled_inner
-from vcsg.linear.kernels.loops import inner
+from vcsg.linear.kernels.loops import inner, inner_classes
 from vcsg.linear.kernels.order import Index
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.method.weights import Weights
@@ -36,7 +36,8 @@ def constant_steps(
         else:
             taken = lazy_inner(*state, *penalty.terms, total, tail, every)
     else:
-        inner(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail)
+        steps_taken = inner if problem.outputs == 1 else inner_classes
+        steps_taken(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail)
         taken = steps - tail
     return total / taken if taken else x
 

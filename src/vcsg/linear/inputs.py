@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite
 
-from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Array, Penalty, Problem
 
@@ -107,18 +106,15 @@ def class_numbers(y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Array:
     return np.searchsorted(classes, y).astype(np.float64)
 
 
-@njit
-def two_classes(y: Any, codes: Any) -> tuple[int, int]:
-    """If y has two classes, write 0 (lower) or 1 (higher) to `codes` and return a row of each; else return (0, 0)."""
-    other, found = 0, 0
-    while other < y.size - 1 and y[other] == y[0]:
-        other += 1
-    low, high = (0, other) if y[0] < y[other] else (other, 0)
-    lower, higher = y[low], y[high]
-    for i in range(y.size):
-        codes[i] = 1.0 if y[i] == higher else 0.0
-        found += 1 if (y[i] == lower) | (y[i] == higher) else 0
-    return (low, high) if found == y.size and lower != higher else (0, 0)
+def two_classes(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array] | None:
+    """If y has two classes, both in order and 0 or 1 for every row; without sorting, which takes long for many rows."""
+    first = y == y[0]
+    other = y[int(first.argmin())]
+    second = y == other
+    if other == y[0] or np.count_nonzero(first) + np.count_nonzero(second) < y.size:
+        return None
+    low, high = sorted((y[0], other))
+    return np.array([low, high], y.dtype), (second if other == high else first).astype(np.float64)
 
 
 def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> None:

@@ -102,6 +102,14 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         return solution
 
+    def _solve_shifted(self, problem: Problem, shift: Array, start: Array, passes: float, tol: float) -> Solution:
+        """The solution for margins with an offset: a last feature whose coefficient stays 1."""
+        if self.early_stopping or _default_schedule(self._method(tol)) is None:
+            raise ValueError("offset needs early_stopping=False, and method as it is by default")
+        solution = self._solve(problem.with_offset(shift), np.insert(start, -1, 1.0, axis=1), passes, tol)
+        solution.x, solution.last = np.delete(solution.x, -2, axis=1), None
+        return solution
+
     def _solution(self, problem: Problem, start: Array, passes: float, tol: float, seed: int) -> Solution:
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)

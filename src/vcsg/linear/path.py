@@ -24,8 +24,13 @@ from vcsg.linear.solution import Journal, Solution
 from vcsg.linear.solvers import working_set
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import shape_of
+from vcsg.linear.solvers.condensed import condensed
 
 Tick = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Count no fit."""
 
 
 @dataclass
@@ -113,22 +118,32 @@ def grid(problem: Problem, penalty: str, l1_ratio: float, count: int, eps: float
 
 def solve_path(
     problem: Problem, alphas: Array, penalty: str, l1_ratio: float, tol: float, passes: float, seed: int = 0,
-    tick: Tick = lambda: None,
+    tick: Tick = _nothing,
 ) -> list[Solution]:  # fmt: skip
     """The solutions for falling weights of the penalty, each from the one before.
 
-    With an L1 penalty `tol` is in units of its weight where that is below 1: a gradient that is small beside 1 may be
-    large beside the weight, and coefficients would stay 0 that should not.
+    Least squares of many rows with an L1 penalty are solved by d rows that stand for all (`condensed`), and the last
+    solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is below 1: a
+    gradient that is small beside 1 may be large beside the weight, and coefficients would stay 0 that should not.
     """
+    small = condensed(problem) if penalty != "l2" else None
+    if small is not None:
+        found = solve_path(small.problem, alphas, penalty, l1_ratio, tol / 2, passes, seed, tick)
+        for solution in found:
+            solution.x = small.whole(solution.x, problem.bias)
+        terms = inputs.penalty(penalty, float(alphas[-1]), l1_ratio, problem.penalty.positive)
+        if replace(problem, penalty=terms).anchor(found[-1].x).norm <= tol * min(1.0, terms.l1 or 1.0):
+            return found
+        tick = _nothing  # rounding was too large in d rows: again with all rows
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)
-    columns = None
+    columns: working_set.Columns | None = None
     for alpha in alphas:
         terms = inputs.penalty(penalty, float(alpha), l1_ratio, problem.penalty.positive)
         part = replace(problem, penalty=terms)
         if shape_of(part, x, tol).lasso:
-            columns = part.rows.tocsc() if part.sparse and columns is None else columns
+            columns = columns or working_set.Columns(part)
             journal = Journal(passes)
             solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
             solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
@@ -137,9 +152,32 @@ def solve_path(
             solution = solve(part, x, tol, passes, seed)
         solution.last = None  # it refers to an array of the size of y
         found.append(solution)
-        x = solution.x
+        x = ahead(alphas, found) if len(found) < len(alphas) else solution.x
         tick()
     return found
+
+
+def measured(problem: Problem, solution: Solution, terms: Penalty) -> Solution:
+    """The solution with a last entry in its history that is measured over all rows."""
+    if solution.history[-1].rows == problem.n:
+        return solution
+    here, last = replace(problem, penalty=terms).anchor(solution.x), solution.history[-1]
+    entry = last._replace(rows=problem.n, objective=here.value, gradient_norm=here.norm, passes=last.passes + 1)
+    return replace(solution, history=[*solution.history, entry])
+
+
+def ahead(alphas: Array, found: list[Solution]) -> Array:
+    """A start for the next weight, further on the line through the last two solutions.
+
+    A path of the Lasso consists of straight lines, other ones nearly so. A coefficient that is 0 at one of the two, or
+    would change its sign, stays as it is.
+    """
+    x, k = found[-1].x, len(found)
+    if k < 2 or alphas[k - 2] == alphas[k - 1]:
+        return x
+    before = found[-2].x
+    further = x + (alphas[k] - alphas[k - 1]) / (alphas[k - 1] - alphas[k - 2]) * (x - before)
+    return np.where((before != 0) & (x * further > 0), further, x)
 
 
 def joined(alphas: Array, solutions: list[Solution]) -> LinearPath:

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from vcsg.linear import inputs
 from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Penalty, Problem
 from vcsg.linear.solvers.automatic import solve
@@ -25,7 +24,6 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
     began = time.perf_counter()
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((64, 40)).astype(dtype)
-    inputs.two_classes(np.array([0, 1]), np.empty(2))
     for rows in (dense, sparse.csr_matrix(dense * (rng.random(dense.shape) < 0.02))):
         y = np.sign(rng.standard_normal(64))
         problem = Problem(rows, y, np.ones(64), LOSSES["logistic"], penalty=Penalty(l2=0.1))

@@ -96,6 +96,8 @@ class Problem:
     """The value of the intercept's feature; 0 for no intercept."""
     penalty: Penalty = field(default_factory=Penalty)
     threads: int = 1
+    fixed: bool = False
+    """Whether the last feature is an offset of the margins: its coefficient stays 1, and is not penalised."""
 
     in_memory: ClassVar[bool] = True
     """Whether the rows are at hand; else there are evaluations alone."""
@@ -141,15 +143,16 @@ class Problem:
         hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
+        evaluate = loops.evaluate if self.outputs == 1 else loops.evaluate_classes
         if workers <= 1:
-            value, norm = loops.evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
+            value, norm = evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
             return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
         gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
             low, high = ends[i], ends[i + 1]
             room = np.empty(self.shape)
-            value, _ = loops.evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
+            value, _ = evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
             gradients[i] *= (high - low) / (hi - lo)
             return float(value) * (high - low) / (hi - lo)
 
@@ -160,11 +163,19 @@ class Problem:
         return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
 
     def _bounded(self, found: PassResult, x: Array) -> PassResult:
-        """The result with ‖∇f‖ for weights that are bounded, where they are."""
+        """The result with ‖∇f‖ for weights that are bounded or fixed, where they are."""
+        if self.fixed:
+            return self._without_last(found, x)
         if not self.penalty.positive:
             return found
         slope = violation(found.smooth[:, :-1], x[:, :-1], self.penalty.l1, positive=True)
         return found._replace(norm=float(np.sqrt((slope**2).sum() + (found.smooth[:, -1] ** 2).sum())))
+
+    def _without_last(self, found: PassResult, x: Array) -> PassResult:
+        """The result for all coefficients but that of the last feature: its slope is 0, so that nothing moves it."""
+        found.smooth[:, -2] = 0.0
+        value = found.value - self.penalty.l2 / 2 * float((x[:, -2] ** 2).sum())
+        return found._replace(value=value, norm=float(np.linalg.norm(found.smooth)))
 
     def objective(self, x: Array) -> tuple[float, Array]:
         """Return f and the gradient of its smooth part."""
@@ -199,6 +210,12 @@ class Problem:
         np.add.at(weight, place.reshape(-1), self.weight[used])
         weight *= len(y) / self.n
         return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)
+
+    def with_offset(self, offset: Array) -> Problem:
+        """The problem whose margins have an offset, as a last feature (a copy of the rows)."""
+        column = offset[:, None].astype(self.rows.dtype)
+        rows = sparse.hstack([self.rows, column], format="csr") if self.sparse else np.hstack([self.rows, column])
+        return replace(self, rows=rows, fixed=True)
 
     def subset(self, index: npt.NDArray[Any]) -> Problem:
         """The same problem for some of its rows, copied; sparse rows become dense where that is faster."""
@@ -242,4 +259,6 @@ def variance(anchor: PassResult, norms: Array, n: int) -> float:
     B = len(norms)
     if B < 2:
         return float("nan")
-    return float(loops.spread(anchor.kept, norms, anchor.gradient)) * B / (B - 1) * (n - 1) / n
+    squares = np.einsum("ik,ik->i", anchor.kept[:B], anchor.kept[:B])
+    spread = float(squares @ norms) / B - float((anchor.gradient**2).sum())
+    return max(0.0, spread) * B / (B - 1) * (n - 1) / n

@@ -1,16 +1,36 @@
-"""Coordinate descent over columns, for the L1 penalty: a quadratic model of the loss, its minimum within a working set.
+"""Coordinate descent over columns, for the L1 penalty: quadratic models of the loss, and their minima in a working set.
 
-Columns are passed as a tuple: (lines,) for an array with a line per column, (data, indices, indptr) for a CSC matrix.
+Columns are passed as a tuple: (lines,) for an array with a line per column, (data, indices, indptr) for a CSC matrix;
+`places` has the numbers of those that belong to the working set.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from vcsg.linear.kernels.compiled import inlined, njit
 from vcsg.linear.kernels.lanes import load_some, pointer, splat, store_some, total
 from vcsg.linear.kernels.loops import shrunk
-from vcsg.linear.kernels.losses import loss_and_slope, second_derivative
+from vcsg.linear.kernels.losses import SQUARED, loss_and_slope, second_derivative
+from vcsg.linear.kernels.rows import located
+
+MODELS = 50
+"""The largest number of quadratic models for one working set."""
+EPOCHS = 100
+"""The largest number of epochs of coordinate descent on one quadratic model."""
+HALVINGS = 30
+"""How often a step may be halved before f counts as not falling any more."""
+ROUGH = 0.1
+"""How far coordinate descent goes on a model that is not f itself, in steps of the first epoch."""
+WITHIN = 0.5
+"""How far it goes at most, in units of the bound on ‖∇f‖."""
+LEVEL = 1e-10
+"""The variance of a column, relative to its mean square, below which it counts as constant beside an intercept."""
+POINTS = 5
+"""The number of epochs after which their points are extrapolated (Anderson)."""
 
 
 @njit
@@ -34,17 +54,52 @@ def loss_terms(
 
 
 @inlined
-def column_dot(columns: Any, j: int, v: Any) -> float:
+def column_dot(columns: Any, j: int, v: Any, n: int) -> float:
     """The product of column j and v."""
     s = 0.0
     if len(columns) == 1:
-        line = columns[0][j]
-        for i in range(v.size):
-            s += line[i] * v[i]
+        for i in range(n):
+            s += columns[0][j * n + i] * v[i]
     else:
         for e in range(columns[2][j], columns[2][j + 1]):
             s += columns[0][e] * v[columns[1][e]]
     return s
+
+
+@inlined
+def weighted_square(columns: Any, j: int, h: Any, n: int) -> float:
+    """Σ h_i a_ij²."""
+    s = 0.0
+    if len(columns) == 1:
+        for i in range(n):
+            s += h[i] * columns[0][j * n + i] * columns[0][j * n + i]
+    else:
+        for e in range(columns[2][j], columns[2][j + 1]):
+            s += h[columns[1][e]] * columns[0][e] * columns[0][e]
+    return s
+
+
+@inlined
+def add_column(columns: Any, j: int, factor: float, out: Any, n: int) -> None:
+    """out += factor·(column j)."""
+    if len(columns) == 1:
+        for i in range(n):
+            out[i] += factor * columns[0][j * n + i]
+    else:
+        for e in range(columns[2][j], columns[2][j + 1]):
+            out[columns[1][e]] += factor * columns[0][e]
+
+
+@inlined
+def add_weighted(columns: Any, j: int, factor: float, h: Any, out: Any, n: int) -> None:
+    """out_i += factor·h_i·a_ij."""
+    if len(columns) == 1:
+        for i in range(n):
+            out[i] += factor * h[i] * columns[0][j * n + i]
+    else:
+        for e in range(columns[2][j], columns[2][j + 1]):
+            i = columns[1][e]
+            out[i] += factor * h[i] * columns[0][e]
 
 
 @inlined
@@ -56,97 +111,251 @@ def summed(v: Any) -> float:
     return s
 
 
-@njit
-def products(columns: Any, v: Any, out: Any) -> None:
-    """out[j] ← the product of column j and v."""
-    for j in range(out.size):
-        out[j] = column_dot(columns, j, v)
+@inlined
+def least_slope(slope: float, w: float, l1: float, positive: bool) -> float:
+    """The subgradient of least norm in one coordinate, of a smooth part with this slope and l1·|w|."""
+    if positive:
+        return slope + l1 if w > 0.0 else min(slope + l1, 0.0)
+    return shrunk(slope, l1) if w == 0.0 else slope + math.copysign(l1, w)
 
 
 @njit
-def weighted_squares(columns: Any, h: Any, out: Any) -> None:
-    """out[j] ← Σ h_i a_ij²."""
-    for j in range(out.size):
-        s = 0.0
-        if len(columns) == 1:
-            line = columns[0][j]
-            for i in range(h.size):
-                s += h[i] * line[i] * line[i]
-        else:
-            for e in range(columns[2][j], columns[2][j + 1]):
-                s += h[columns[1][e]] * columns[0][e] * columns[0][e]
-        out[j] = s
+def combination(points: Any, coefficients: Any) -> bool:
+    """coefficients ← those of the affine combination of the points 1, 2, … whose step is shortest (Anderson 1965).
+
+    The step that led to point m is that from point m − 1. False where the steps do not determine it.
+    """
+    m = points.shape[0] - 1
+    matrix = np.empty((m, m))
+    for a in range(m):
+        for b in range(a + 1):
+            s = 0.0
+            for j in range(points.shape[1]):
+                s += (points[a + 1, j] - points[a, j]) * (points[b + 1, j] - points[b, j])
+            matrix[a, b] = matrix[b, a] = s
+        coefficients[a] = 1.0
+    for a in range(m):  # elimination: the matrix is symmetric and positive semi-definite
+        pivot = matrix[a, a]
+        if not pivot > 0.0:
+            return False
+        for b in range(a + 1, m):
+            factor = matrix[b, a] / pivot
+            for c in range(a, m):
+                matrix[b, c] -= factor * matrix[a, c]
+            coefficients[b] -= factor * coefficients[a]
+    whole = 0.0
+    for a in range(m - 1, -1, -1):
+        for c in range(a + 1, m):
+            coefficients[a] -= matrix[a, c] * coefficients[c]
+        coefficients[a] /= matrix[a, a]
+        whole += coefficients[a]
+    for a in range(m):
+        coefficients[a] /= whole
+    return abs(whole) > 1e-300
+
+
+@inlined
+def model_value(h: Any, v: Any, w: Any, l1: float, l2: float) -> float:
+    """The quadratic model at w up to a constant: its loss is Σ v_i²/(2h_i), where v are the slopes of the rows."""
+    value = 0.0
+    for i in range(v.size):
+        if h[i] > 0.0:
+            value += v[i] * v[i] / h[i]
+    value /= 2.0
+    for j in range(w.size - 1):
+        value += l1 * abs(w[j]) + l2 / 2.0 * w[j] * w[j]
+    return value
 
 
 @njit
-def add_columns(columns: Any, factors: Any, offset: float, out: Any) -> None:
-    """out ← offset + Σ factors[j]·(column j)."""
-    for i in range(out.size):
-        out[i] = offset
-    for j in range(factors.size):
-        f = factors[j]
-        if f == 0.0:
-            continue
-        if len(columns) == 1:
-            line = columns[0][j]
-            for i in range(out.size):
-                out[i] += f * line[i]
-        else:
-            for e in range(columns[2][j], columns[2][j + 1]):
-                out[columns[1][e]] += f * columns[0][e]
+def extrapolate(points: Any, slopes: Any, h: Any, v: Any, w: Any, l1: float, l2: float, positive: bool) -> None:
+    """Move w and v to the extrapolation of the last epochs' points and slopes, where the model is lower there."""
+    coefficients, trial, there = np.empty(POINTS), np.zeros(w.size), np.zeros(v.size)
+    if not combination(points, coefficients):
+        return
+    for m in range(POINTS):
+        c = coefficients[m]
+        for j in range(w.size):
+            trial[j] += c * points[m + 1, j]
+        for i in range(v.size):
+            there[i] += c * slopes[m + 1, i]
+    for j in range(w.size - 1):
+        if positive and trial[j] < 0.0:
+            return
+    if model_value(h, there, trial, l1, l2) < model_value(h, v, w, l1, l2):
+        for j in range(w.size):
+            w[j] = trial[j]
+        for i in range(v.size):
+            v[i] = there[i]
 
 
 @njit
 def model_minimum(
-    columns: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float, positive: bool,
-    share: float, epochs: int,
-) -> int:  # fmt: skip
-    """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent; the epochs it took.
+    columns: Any, places: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float,
+    positive: bool, share: float, enough: float,
+) -> float:  # fmt: skip
+    """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
+
+    The intercept follows every step, as if columns had the mean 0. An epoch over all columns is followed by some over
+    those in use alone, with extrapolation.
 
     Args:
-        columns: the columns of the working set.
+        columns: the columns.
+        places: the numbers of those of the working set.
         h: the curvature of every row.
         v: the slope of every row, which follows the steps.
-        squares: Σ h_i a_ij² for every column.
+        squares: Σ h_i a_ij² for every column of the working set.
         bias: the value of the intercept's feature, 0 for none.
         w: the point, which moves.
         l1: the weight of ‖w‖₁.
         l2: the weight of ‖w‖²/2.
         positive: whether coefficients stay at 0 or above.
         share: descent ends when the steps of an epoch are this share of those of the first.
-        epochs: the largest number of epochs.
+        enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
+
+    Returns:
+        The epochs it took, in units of all columns.
     """
-    k, first = squares.size, 0.0
-    whole = summed(h) * bias * bias
-    for epoch in range(epochs):
-        moved = 0.0
+    at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
+    whole, complete = summed(h) * bias * bias, True
+    points, slopes = np.empty((POINTS + 1, w.size)), np.empty((POINTS + 1, v.size))
+    weight, sums, pull = summed(h), np.zeros(k), 0.0
+    if whole > 0.0:
         for j in range(k):
-            a = squares[j]
-            if a + l2 <= 0.0:
+            sums[j] = column_dot(at, places[j], pointer(h), v.size)
+        pull = -summed(v) / weight
+        w[k] += pull / bias
+        for i in range(v.size):
+            v[i] += pull * h[i]
+    for epoch in range(EPOCHS):
+        moved, visited, pull = 0.0, 0, 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
+        for j in range(k):
+            before, a = w[j], squares[j]
+            if a + l2 <= 0.0 or not (complete or before != 0.0):
                 continue
-            before = w[j]
-            target = a * before - column_dot(columns, j, v)
-            w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
-            step = w[j] - before
-            if step == 0.0:
-                continue
-            moved += a * a * step * step
-            if len(columns) == 1:
-                line = columns[0][j]
-                for i in range(v.size):
-                    v[i] += step * h[i] * line[i]
+            visited += 1
+            if whole > 0.0:
+                a -= sums[j] * sums[j] / weight
+            if a <= LEVEL * squares[j]:  # a constant column: the intercept does what it could do, without a penalty
+                a, w[j] = squares[j], 0.0
             else:
-                for e in range(columns[2][j], columns[2][j + 1]):
-                    i = columns[1][e]
-                    v[i] += step * h[i] * columns[0][e]
-        if whole > 0.0:
-            step = -bias * summed(v) / whole
-            w[k] += step
-            moved += whole * whole * step * step
+                target = a * before - column_dot(at, places[j], pointer(v), v.size) - pull * sums[j]
+                w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
+            step = w[j] - before
+            if step != 0.0:
+                moved += (a + l2) * (a + l2) * step * step
+                add_weighted(at, places[j], step, pointer(h), pointer(v), v.size)
+                if whole > 0.0:
+                    pull -= step * sums[j] / weight
+                    w[k] -= step * sums[j] / (weight * bias)
+        if pull != 0.0:
             for i in range(v.size):
-                v[i] += step * bias * h[i]
-        if epoch == 0:
-            first = moved
-        if moved <= share * share * first:
-            return epoch + 1
-    return epochs
+                v[i] += pull * h[i]
+        used += visited / max(k, 1)
+        first = moved if epoch == 0 else first
+        done = moved <= max(enough * enough, share * share * first)
+        if done and complete:
+            break
+        kept = 0 if done or complete else kept + 1
+        complete = done
+        if epoch >= POINTS and not done:
+            for j in range(w.size):
+                points[kept, j] = w[j]
+            for i in range(v.size):
+                slopes[kept, i] = v[i]
+            if kept == POINTS:
+                extrapolate(points, slopes, h, v, w, l1, l2, positive)
+                kept = -1
+        elif epoch < POINTS:
+            kept = -1
+    return used
+
+
+@njit
+def improve(
+    columns: Any, places: Any, y: Any, weight: Any, code: int, scale: float, bias: float, floor: float, l1: float,
+    l2: float, positive: bool, w: Any, tol: float, budget: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Minimise f over the columns of a working set until ‖∇f‖ ≤ tol there: models, and steps to their minima.
+
+    Args:
+        columns: the columns.
+        places: the numbers of those of the working set.
+        y: the targets.
+        weight: the weights of the rows.
+        code: the number of the loss.
+        scale: σ of the loss.
+        bias: the value of the intercept's feature, 0 for none.
+        floor: the least curvature of a row.
+        l1: the weight of ‖w‖₁.
+        l2: the weight of ‖w‖²/2.
+        positive: whether coefficients stay at 0 or above.
+        w: the point: a coefficient for each column of the working set, and the intercept; it moves.
+        tol: the bound on ‖∇f‖.
+        budget: the largest number of passes over the working set.
+
+    Returns:
+        The passes over the working set, and ‖∇f‖ on it.
+    """
+    at, k, n, passes, norm = located(columns), places.size, y.size, 0.0, 0.0
+    z, slopes, h, v, trial = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    gradient, squares, target = np.empty(k), np.empty(k), np.empty(k + 1)
+    for i in range(n):
+        z[i] = bias * w[k]
+    for j in range(k):
+        if w[j] != 0.0:
+            add_column(at, places[j], w[j], pointer(z), n)
+    value = loss_terms(z, y, weight, code, scale, floor, slopes, h)
+    for model in range(MODELS):
+        square, slope = 0.0, bias * summed(slopes)
+        norm = slope * slope
+        for j in range(k):
+            gradient[j] = column_dot(at, places[j], pointer(slopes), n) + l2 * w[j]
+            slope = least_slope(gradient[j], w[j], l1, positive)
+            square += slope * slope
+        norm = math.sqrt(norm + square)
+        passes += 1.0
+        if norm <= tol or passes >= budget:
+            break
+        if model == 0 or code != SQUARED:
+            for j in range(k):
+                squares[j] = weighted_square(at, places[j], pointer(h), n)
+            passes += 1.0
+        for j in range(k + 1):
+            target[j] = w[j]
+        for i in range(n):
+            v[i] = slopes[i]
+        share = 0.0 if code == SQUARED else ROUGH
+        passes += model_minimum(
+            columns, places, h, v, squares, bias, target, l1, l2, positive, share, WITHIN * tol
+        )  # fmt: skip
+        for i in range(n):
+            v[i] = bias * (target[k] - w[k])
+        fall, before = bias * summed(slopes) * (target[k] - w[k]), value
+        for j in range(k):
+            step = target[j] - w[j]
+            fall += gradient[j] * step + l1 * (abs(target[j]) - abs(w[j]))
+            before += l1 * abs(w[j]) + l2 / 2.0 * w[j] * w[j]
+            if step != 0.0:
+                add_column(at, places[j], step, pointer(v), n)
+        length, there, fallen = 1.0, before, False
+        for _ in range(HALVINGS):
+            for i in range(n):
+                trial[i] = z[i] + length * v[i]
+            value = loss_terms(trial, y, weight, code, scale, floor, slopes, h)
+            there = value
+            for j in range(k):
+                moved = w[j] + length * (target[j] - w[j])
+                there += l1 * abs(moved) + l2 / 2.0 * moved * moved
+            fallen = there <= before + 1e-4 * length * fall or abs(there - before) <= 1e-14 * abs(before)
+            if fallen:
+                break
+            length /= 2.0
+        if not fallen:
+            break
+        for i in range(n):
+            z[i] = trial[i]
+        for j in range(k + 1):
+            w[j] = target[j] if length == 1.0 else w[j] + length * (target[j] - w[j])
+        passes += 1.0
+    return passes, norm

@@ -51,6 +51,23 @@ def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> Non
 
 
 @njit
+def scatter_gram(data: Any, indices: Any, indptr: Any, weight: Any, k: int, bias: float, out: Any) -> None:
+    """out += Σ weight_ik·a_i a_iᵀ of sparse rows, the lower triangle alone; bias where `out` has a line for it."""
+    values, columns, width, d = pointer(data), pointer(indices), out.shape[1], out.shape[1] - 1
+    entries, last = pointer(out), bias != 0.0
+    for i in range(weight.shape[0]):
+        low, high, h = indptr[i], indptr[i + 1], weight[i, k]
+        for p in range(low, high):
+            s, line = h * values[p], columns[p] * width
+            for q in range(low, p + 1):  # columns of a row are in order
+                entries[line + columns[q]] += s * values[q]
+            if last:
+                entries[d * width + columns[p]] += s * bias
+        if last:
+            entries[d * width + d] += h * bias * bias
+
+
+@njit
 def gram(scaled: Any, out: Any) -> None:
     """out ← scaledᵀ·scaled; below SHORT columns its lower triangle alone."""
     width = scaled.shape[1]

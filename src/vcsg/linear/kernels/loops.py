@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vcsg.linear.kernels.compiled import njit, pasted
+from vcsg.linear.kernels.compiled import Function, njit, pasted
 from vcsg.linear.kernels.lanes import fma, keep_alive, load, load_some, pointer, splat, store, store_some, take, total
 from vcsg.linear.kernels.losses import batch_slopes, class_slopes, loss_and_slope
 from vcsg.linear.kernels.rows import (
@@ -87,10 +87,11 @@ def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
 
 @pasted
 def anchor(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
-) -> float:
+    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
+    outputs: int,
+) -> float:  # fmt: skip
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    outputs, d, near = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR
+    d, near = x.shape[1] - 1, rows[0].nbytes <= NEAR
     counting, z_array = counted(BLOCK), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
@@ -142,39 +143,32 @@ def conclude(loss: float, count: int, x: Any, g: Any, smooth: Any, l1: float, l2
     return value, math.sqrt(square)
 
 
-@njit
-def evaluate(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
-    smooth: Any, l1: float, l2: float, rational: float,
-) -> Any:  # fmt: skip
-    """Do `anchor` and `conclude` in one compiled call."""
-    sums = pointer(g)
-    for j in range(x.size):
-        sums[j] = 0.0
-    loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g)
-    return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+def _evaluation(single: bool) -> Function:
+    """A pass over rows, compiled for one output or for any number: with one, much is left out and compiles faster."""
+
+    @njit
+    def evaluate(
+        rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
+        g: Any, smooth: Any, l1: float, l2: float, rational: float,
+    ) -> Any:  # fmt: skip
+        """Do `anchor` and `conclude` in one compiled call."""
+        sums = pointer(g)
+        for j in range(x.size):
+            sums[j] = 0.0
+        outputs = 1 if single else x.shape[0]
+        loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g, outputs)
+        return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+
+    return evaluate
+
+
+evaluate, evaluate_classes = _evaluation(True), _evaluation(False)
 
 
 @njit
 def join_parts(loss: float, x: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float) -> Any:
     """f and ‖∇f‖ from the mean loss and its gradient g, which threads have found; `smooth` as in `conclude`."""
     return conclude(loss, 1, x, g, smooth, l1, l2, rational)
-
-
-@njit
-def spread(kept: Any, norms: Any, gradient: Any) -> float:
-    """The mean of ‖∇f_i‖² = Σ_k φ'_ik²·‖a_i‖² over the first rows, without ‖∇f‖²."""
-    total = 0.0
-    for i in range(norms.size):
-        square = 0.0
-        for k in range(kept.shape[1]):
-            square += kept[i, k] * kept[i, k]
-        total += square * norms[i]
-    total /= norms.size
-    for k in range(gradient.shape[0]):
-        for j in range(gradient.shape[1]):
-            total -= gradient[k, j] * gradient[k, j]
-    return float(max(0.0, total))
 
 
 @pasted
@@ -246,45 +240,53 @@ def differences(
                 z[i * outputs + k] = factor * (now * weight[r] * z[i * outputs + k] + then * kept[r * outputs + k])
 
 
-@njit
-def inner(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, pull: Any, index: Any,
-    step: float, now: float, then: float, l1: float, l2: float, rational: float, total: Any, tail: int,
-) -> None:  # fmt: skip
-    """x ← prox(x − η(now·∇f_I(x) + then·∇f_I(y) + pull)) for every line I of `index`; total += x from step `tail` on.
+def _inner_steps(single: bool) -> Function:
+    """Inner steps, compiled for one output or for any number."""
 
-    `pull` holds all that does not change from step to step: c·m, and the penalty's part at y. The next point takes the
-    place of the last but one, so that eight rows are done with, at x, before the next eight are read.
-    """
-    size, outputs, d = index.shape[1], x.shape[0], x.shape[1] - 1
-    z_array, spare = np.zeros((8, outputs)), np.empty(x.shape)
-    matrix, order, constant, z = located(rows), pointer(index), pointer(pull), pointer(z_array)
-    point, following = pointer(x), pointer(spare)
-    targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
-    near = rows[0].nbytes <= NEAR
-    asked = index.size - AHEAD - 7 if not near and scattered(order, index.size, d * rows[0].itemsize) else 0
-    for t in range(index.shape[0]):
-        drift(point, constant, outputs, d, step, now, l2, rational, following)
-        for first in range(t * size, (t + 1) * size, 8):
-            count = min(8, (t + 1) * size - first)
-            margins(matrix, d, order, first, count, point, outputs, bias, z, near)
-            differences(
-                z, order, first, count, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
-            )  # fmt: skip
-            if first < asked:
-                fetch_rows(matrix, d, order, first + AHEAD, count)
-            add_rows(matrix, d, order, first, count, z, outputs, bias, following)
-        point, following = following, point
-        if l1 > 0.0:
-            shrink_all(point, outputs, d, step * l1)
-        if t >= tail:
-            add_to(sums, point, x.size)
-    if index.shape[0] % 2:
-        for k in range(outputs):
-            for j in range(d + 1):
-                x[k, j] = spare[k, j]
-    keep_alive(z_array)
-    keep_alive(spare)
+    @njit
+    def inner(
+        rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, pull: Any, index: Any,
+        step: float, now: float, then: float, l1: float, l2: float, rational: float, total: Any, tail: int,
+    ) -> None:  # fmt: skip
+        """x ← prox(x − η(now·∇f_I(x) + then·∇f_I(y) + pull)) for every line I of `index`; total += x from `tail` on.
+
+        `pull` holds all that does not change from step to step: c·m, and the penalty's part at y. The next point takes
+        the place of the last but one, so that eight rows are done with, at x, before the next eight are read.
+        """
+        size, outputs, d = index.shape[1], 1 if single else x.shape[0], x.shape[1] - 1
+        z_array, spare = np.zeros((8, outputs)), np.empty(x.shape)
+        matrix, order, constant, z = located(rows), pointer(index), pointer(pull), pointer(z_array)
+        point, following = pointer(x), pointer(spare)
+        targets, weights, slopes_kept, sums = pointer(y), pointer(weight), pointer(kept), pointer(total)
+        near = rows[0].nbytes <= NEAR
+        asked = index.size - AHEAD - 7 if not near and scattered(order, index.size, d * rows[0].itemsize) else 0
+        for t in range(index.shape[0]):
+            drift(point, constant, outputs, d, step, now, l2, rational, following)
+            for first in range(t * size, (t + 1) * size, 8):
+                count = min(8, (t + 1) * size - first)
+                margins(matrix, d, order, first, count, point, outputs, bias, z, near)
+                differences(
+                    z, order, first, count, outputs, targets, weights, code, scale, slopes_kept, now, then, -step / size
+                )  # fmt: skip
+                if first < asked:
+                    fetch_rows(matrix, d, order, first + AHEAD, count)
+                add_rows(matrix, d, order, first, count, z, outputs, bias, following)
+            point, following = following, point
+            if l1 > 0.0:
+                shrink_all(point, outputs, d, step * l1)
+            if t >= tail:
+                add_to(sums, point, x.size)
+        if index.shape[0] % 2:
+            for k in range(outputs):
+                for j in range(d + 1):
+                    x[k, j] = spare[k, j]
+        keep_alive(z_array)
+        keep_alive(spare)
+
+    return inner
+
+
+inner, inner_classes = _inner_steps(True), _inner_steps(False)
 
 
 @njit

@@ -9,10 +9,15 @@ from typing import Any
 
 from numba.core import event
 
+EXPECTED = 45
+"""About how many functions a first fit compiles, which the progress bar takes for the whole."""
+LENGTH = 20
+"""The length of the progress bar."""
 PATIENCE = 2.0
 """The seconds of compilation after which it is told."""
 TEXT = (
-    "vcsg.linear compiles its loops for this kind of data, once per installation: {done} functions in {seconds:.0f} s"
+    "vcsg.linear compiles its loops for this kind of data, once per installation: [{bar}] {done} functions in "
+    "{seconds:.0f} s"
     " (`python -m vcsg.linear.precompile` does all of it ahead)"
 )
 
@@ -47,7 +52,10 @@ class CompileNotice(event.Listener):  # type: ignore[misc]
         """Write the line: again over itself on a terminal, once elsewhere."""
         terminal = sys.stderr.isatty()
         if terminal or not self.told:
-            print(TEXT.format(done=self.done, seconds=seconds), end="\r" if terminal else "\n", file=sys.stderr)
+            full = min(LENGTH, LENGTH * self.done // EXPECTED)
+            bar = "█" * full + "·" * (LENGTH - full)
+            text = TEXT.format(bar=bar, done=self.done, seconds=seconds)
+            print(text, end="\r" if terminal else "\n", file=sys.stderr)
             sys.stderr.flush()
         self.told = True
 

@@ -10,7 +10,7 @@ from vcsg.linear.kernels.order import Draws, sample
 from vcsg.linear.problem import Array, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
 from vcsg.linear.solvers import dual, growing, interior_point, lbfgs, newton, working_set
-from vcsg.linear.solvers.choice import SOLVERS, choose, refusal, shape_of
+from vcsg.linear.solvers.choice import PILOT, SOLVERS, choose, refusal, shape_of
 from vcsg.method.schedules import GrowingAnchor
 
 SAMPLE = 4096
@@ -73,8 +73,11 @@ def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> So
 
 
 def _middle(problem: Problem, seed: int) -> lbfgs.Middle:
-    """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes."""
-    if problem.loss.bounded or problem.penalty.l1 or problem.outputs * (problem.d + 1) > lbfgs.WIDEST:
+    """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes, and
+    where margins of many rows have an offset; else the identity.
+    """
+    many = problem.fixed and problem.n > PILOT * problem.d
+    if (problem.loss.bounded and not many) or problem.penalty.l1 or problem.outputs * (problem.d + 1) > lbfgs.WIDEST:
         return "identity"
     size = min(problem.n, max(SAMPLE, growing.HESSIAN * (problem.d + 1)))
     return problem.subset(sample(problem.n, size, Draws(seed)))

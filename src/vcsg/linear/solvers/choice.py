@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from vcsg.linear.kernels.losses import LOGISTIC
+from vcsg.linear.kernels.losses import LOGISTIC, SQUARED
 from vcsg.linear.problem import Array, Problem
 
 SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set", "interior-point")
@@ -31,6 +31,8 @@ MANY = 1000
 """The fewest features for which a working set is faster for the L1 penalty, on sparse rows or on few dense ones."""
 SHORT = 2.0
 """The most dense rows for each feature for which that holds."""
+SMALL = 2e5
+"""The largest n·d for which a working set is faster for the L1 penalty whatever the shape: its overhead is least."""
 
 
 class Shape(NamedTuple):
@@ -56,6 +58,10 @@ class Shape(NamedTuple):
     """Whether coefficients are bounded to be 0 or above."""
     kinked: bool = False
     """Whether the loss is piecewise linear."""
+    fixed: bool = False
+    """Whether margins have an offset."""
+    quadratic: bool = False
+    """Whether the loss is squared, so that a quadratic model of it is the loss itself."""
     square: float = 1.0
     """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual`."""
     l2: float = 0.0
@@ -91,24 +97,28 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     convex = problem.loss.convex and not problem.loss.kinked and not terms.rational and problem.outputs == 1
     return Shape(
         problem.n, problem.d, entries, problem.outputs, smooth, dual, convex and (terms.l1 > 0 or terms.positive),
-        problem.loss.bounded, terms.positive, problem.loss.kinked, square, terms.l2, tol,
+        problem.loss.bounded, terms.positive, problem.loss.kinked, problem.fixed, problem.loss.code == SQUARED,
+        square, terms.l2, tol,
     )  # fmt: skip
 
 
 def choose(shape: Shape) -> str:
     """The name of the fastest solver for a shape.
 
-    "interior-point" for a loss that is piecewise linear. "working-set" for bounds, and for the L1 penalty with a
-    thousand features or more, on sparse rows or on few dense ones. "newton" for small problems: their Hessians cost
-    less than anything else. "dual" for sparse rows with at least two features for each row, where the penalty is
-    weak and the tolerance not coarse. "l-bfgs" where there are few rows, or few for each unknown, so that a part of
-    them says little. "growing-svrg" for everything else, and for penalties and losses that are not smooth or not
-    convex.
+    "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for
+    bounds, and for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones, for small
+    data and for least squares. "newton" for small problems: their Hessians cost less than anything else. "dual" for
+    sparse rows with at least two features for each row, where the penalty is weak and the tolerance not coarse.
+    "l-bfgs" where there are few rows, or few for each unknown, so that a part of them says little. "growing-svrg" for
+    everything else, and for penalties and losses that are not smooth or not convex.
     """
     if shape.kinked:
         return "interior-point"
+    if shape.fixed:
+        return "l-bfgs"
     wide = shape.d >= MANY and (shape.sparse or shape.n <= SHORT * shape.d)
-    if shape.positive or (shape.lasso and (wide or not shape.bounded)):
+    small = shape.n * shape.d <= SMALL
+    if shape.positive or (shape.lasso and (wide or small or shape.quadratic or not shape.bounded)):
         return "working-set"
     if not shape.smooth:
         return "growing-svrg"
@@ -128,6 +138,8 @@ def refusal(solver: str, shape: Shape) -> str:
     """Why a solver cannot be used for a shape; empty where it can."""
     if (solver == "interior-point") != shape.kinked:
         return "solver='interior-point' is for loss='quantile', and that loss has no other: choose 'auto'"
+    if shape.fixed and (solver != "l-bfgs" or not shape.smooth):
+        return "offset needs penalty='l2' or None, and solver='auto' or 'l-bfgs'"
     if shape.positive and (solver != "working-set" or not shape.lasso):
         return (
             "positive=True needs a convex loss, penalty='l2', 'l1', 'elasticnet' or None, and solver='working-set': "

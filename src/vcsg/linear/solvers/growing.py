@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear.curvature import smoothness
+from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -25,18 +25,23 @@ from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 
 STEP = 1.5
 """The step size in units of one over the expected smoothness of a mini-batch."""
-CACHE = 8 << 20
+CACHE = 1 << 20
 """The largest size in bytes of data whose rows can be read in any order without losing time."""
 PILOT = 20 << 20
 """The largest size in bytes of the rows that are copied."""
-FLOPS = 20
-"""The time of a pass per number of X, in multiply-adds of a matrix product; it prices a Hessian in passes."""
 SVRG_PASSES = 2.5
 """The time of an epoch of SVRG on all rows, in passes: an anchor, and inner steps that read less evenly."""
 ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
 """The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
+ROWS, STEEP = 24, 12.0
+"""The fewest sparse rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once:
+the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
+UNEVEN = 50.0
+"""The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
+FEW = 16
+"""The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 DEFAULT = GrowingAnchor()
 """The schedule of anchors and mini-batches."""
 
@@ -55,6 +60,8 @@ class Stages:
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """The smoothness constant of the mean loss."""
+    uneven: float = 1.0
+    """The largest ‖a_i‖² of the rows of the pilot, in units of its mean."""
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
     message: str = ""
@@ -97,11 +104,22 @@ class Stages:
             step = self.step_size(plan)
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.journal.passes += B / n
+            again = self.again(pilot, epoch, B)
             B = max(plan.next_B, 2 * B)
-            if epoch == 1 and self.hessian_rows(pilot) >= HESSIAN * (pilot.d + 1):
+            if again:
                 B = min(B, pilot.n)
             epoch += 1
         return plan
+
+    def again(self, pilot: Problem, epoch: int, B: int) -> bool:
+        """Whether an epoch of B rows is to be followed by another on the pilot, though the schedule asks for more rows.
+
+        So it is after the first, where L-BFGS has a Hessian; after the second, where it had few rows for each unknown.
+        """
+        rows, width = self.hessian_rows(pilot), pilot.d + 1
+        if epoch == 1:
+            return rows >= HESSIAN * width
+        return epoch == 2 and not pilot.sparse and rows >= FEW * width and B < FEW * width
 
     def step_size(self, plan: Plan) -> float:
         """The step size η, from the expected smoothness of a mini-batch, about L_f + L_max/b (Gower et al. 2019)."""
@@ -145,7 +163,7 @@ class Stages:
             return svrg > ROUGH
         d = self.problem.d + 1
         gain = math.log(max(2.0, size / (2 * d)))
-        setup = self.problem.outputs * size / self.problem.n * d / FLOPS
+        setup = self.problem.outputs * (size * row_work(pilot) + d**3 / 3) / pass_work(self.problem)
         return svrg > setup + math.ceil(left / gain)
 
     def hessian_rows(self, pilot: Problem) -> int:
@@ -153,13 +171,15 @@ class Stages:
         d = self.problem.d + 1
         if d > lbfgs.WIDEST or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * lbfgs.WIDEST**2:
             return 0
-        cheap = FLOPS * self.problem.n // (8 * d * self.problem.outputs)
+        cheap = int(pass_work(self.problem) / (8 * row_work(pilot) * self.problem.outputs))
         return min(pilot.n, max(HESSIAN * d, cheap))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
         size = self.hessian_rows(pilot)
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
+        if size and self.uneven > UNEVEN:
+            part = heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
         known = self.known or whole.anchor(self.x)
         self.x, norm, self.message = lbfgs.finish(
             whole, part if size else "diagonal", self.x, known, self.tol, self.journal
@@ -183,7 +203,8 @@ def copied_rows(problem: Problem) -> int:
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
     hessian = HESSIAN * (d + 1)
-    wanted = max(n // 8, hessian) if hessian * (d + 1) <= 2 * FLOPS * n else n // 8
+    each = (d + 1) ** 2 if dense else row_work(problem)
+    wanted = max(n // 8, hessian) if hessian * each <= 2 * pass_work(problem) else n // 8
     return min(n // 2, max(1024, min(wanted, PILOT * n // size)))
 
 
@@ -205,7 +226,11 @@ def solve(
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms()
+    run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
     run.smoothness, run.largest = smoothness(pilot, norms)
+    steep = run.largest > STEEP * schedule.b * run.smoothness
+    if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
+        return lbfgs.solve(problem, start, tol, journal)
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.
     plan = None if run.slow or start.any() else run.grow(pilot, norms)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.curvature import column_scales, hessian_factors
+from vcsg.linear.curvature import column_scales, heavy_rows, hessian_factors, pass_work, row_work, scatters
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
@@ -31,15 +31,15 @@ SHORTENINGS = 30
 """How often a step may be shortened before f counts as not falling any more."""
 
 
-PRODUCTS = 10.0
-"""The multiply-adds of a Hessian in the time that a pass takes for one number of dense rows."""
-SPARSE_ENTRY = 5.0
-"""The time of a pass for one entry of sparse rows, in that for one number of dense rows."""
 WIDEST = 2000
 """The largest number of unknowns of an output for which a Hessian is factored."""
 DENSE_COPY = 4e7
 """The most numbers of sparse rows that are copied densely for a Hessian."""
-SOONEST = 6
+HEAVY = 64
+"""The rows of a new Hessian for each unknown, where there are more; those with the largest part in it are chosen."""
+CHOOSING = 2.0
+"""The passes that it takes to choose them."""
+SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
 
 
@@ -90,11 +90,19 @@ def minimise(
         budget: the largest number of passes.
         report: called with the result of each pass.
     """
+    if invariant(problem) and np.abs(start.mean(axis=0)).max() > 1e-12 * np.abs(start).max():
+        start = start - start.mean(axis=0)
+        known = problem.anchor(start)
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
         message = _restarted(f) if problem.penalty.l1 else Search(f, start, known, middle).run()
     return f.x, f.best.norm, message
+
+
+def invariant(problem: Problem) -> bool:
+    """Whether the same added to the coefficients of all classes changes no loss, so that their mean is best 0."""
+    return problem.outputs > 1 and problem.smooth
 
 
 def finish(
@@ -123,15 +131,22 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 
 def renewal_cost(problem: Problem) -> float:
-    """The time of a Hessian of all rows and its factor, in passes; infinite where there is to be none."""
+    """The time of a new Hessian and its factor, in passes; infinite where there is to be none."""
     if not problem.in_memory:
         return math.inf
-    width = problem.d + 1
-    stored = problem.rows.nnz * SPARSE_ENTRY if problem.sparse else problem.n * problem.d
-    if width > WIDEST or problem.penalty.l1 or (problem.sparse and problem.n * problem.d > DENSE_COPY):
+    width, sums, size = problem.d + 1, scatters(problem), hessian_size(problem)
+    copied = problem.sparse and not sums
+    if width > WIDEST or problem.penalty.l1 or (copied and size * problem.d > DENSE_COPY):
         return math.inf
-    work = problem.outputs * (problem.n * width**2 + width**3 / 3)
-    return work / (PRODUCTS * max(1, stored))
+    # Products in double precision take twice as long as those that are the unit.
+    each = row_work(problem) if sums else 2 * width**2
+    work = problem.outputs * (size * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
+    return work + (CHOOSING if size < problem.n else 0.0)
+
+
+def hessian_size(problem: Problem) -> int:
+    """The number of rows of a new Hessian: all, or where that takes long those with the largest part in it."""
+    return min(problem.n, HEAVY * (problem.d + 1))
 
 
 class Search:
@@ -144,6 +159,7 @@ class Search:
     def __init__(self, f: CountedObjective, x: Array, here: PassResult, middle: Middle) -> None:
         self.f, self.x, self.here = f, x, here
         self.last, self.before = x, here.smooth
+        self.invariant = invariant(f.problem)
         self.scaled = isinstance(middle, str)
         """Whether H is a diagonal, and its scale is known after the first step alone."""
         self.shortest = 1.0 if middle == "diagonal" else 0.0
@@ -173,6 +189,9 @@ class Search:
             self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, self.factors,
             self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial,
         )  # fmt: skip
+        if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
+            self.direction -= self.direction.mean(axis=0)
+            np.add(x, self.direction, out=trial)
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
@@ -207,7 +226,9 @@ class Search:
     def renew(self) -> None:
         """Make H from all rows at x, and forget the pairs."""
         with blas_threads(self.f.problem):
-            self.factors = hessian_factors(self.f.problem, self.x, exact=True)
+            size = hessian_size(self.f.problem)
+            part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
+            self.factors = hessian_factors(part, self.x, exact=True)
         self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
         self.last, self.before = self.x, self.here.smooth
 

@@ -1,0 +1,194 @@
+"""The L1 penalty: quadratic models over columns and their minima, working sets, and rows that stand for all rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from linear_data import make_problem
+from scipy import optimize, sparse
+from sklearn.linear_model import ElasticNet, Lasso
+
+from vcsg.linear import LOSSES, LinearRegressor, Penalty, Problem, linear_path, solve
+from vcsg.linear.kernels import column_steps
+from vcsg.linear.path import ahead
+from vcsg.linear.solution import Solution
+from vcsg.linear.solvers import lbfgs
+from vcsg.linear.solvers.condensed import condensed
+
+# --- the quadratic model
+
+
+def columns_of(dense: np.ndarray, form: str) -> tuple[np.ndarray, ...]:
+    thin = sparse.csc_matrix(dense)
+    return (np.ascontiguousarray(dense.T),) if form == "dense" else (thin.data, thin.indices, thin.indptr)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize(("positive", "l2", "bias"), [(False, 0.0, 1.0), (False, 0.1, 0.0), (True, 0.0, 1.0)])
+def test_a_model_is_minimised(form: str, positive: bool, l2: float, bias: float) -> None:
+    """Coordinate descent with extrapolation finds what scipy finds with split variables, on six of seven columns."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(40, 7)) * (rng.random((40, 7)) < 0.6)
+    dense[:, 6] = dense[:, 5] + 0.02 * dense[:, 4]  # nearly alike: many epochs
+    places, h, slopes, l1 = np.arange(1, 7), rng.random(40) / 40, rng.normal(size=40) / 40, 0.01
+    part = np.column_stack([dense[:, places], np.full(40, bias)])
+
+    def model(u: np.ndarray) -> tuple[float, np.ndarray]:
+        w = u[:7] - u[7:]
+        cost = np.append(np.full(6, l1), 0.0)
+        change = part @ w
+        value = slopes @ change + change @ (h * change) / 2 + cost @ (u[:7] + u[7:]) + l2 / 2 * (w[:6] @ w[:6])
+        slope = part.T @ (slopes + h * change) + l2 * np.append(w[:6], 0.0)
+        return float(value), np.concatenate([slope + cost, cost - slope])
+
+    negative = [(0, 0 if positive else None)] * 6 + [(0, None)]
+    best = optimize.minimize(
+        model, np.zeros(14), jac=True, method="L-BFGS-B", bounds=[(0, None)] * 7 + negative,
+        options={"ftol": 0, "gtol": 1e-12, "maxiter": 10**5, "maxfun": 10**6},
+    )  # fmt: skip
+    w, v, squares = np.zeros(7), slopes.copy(), (part[:, :6] ** 2).T @ h
+    columns = columns_of(dense, form)
+    for _ in range(5):
+        column_steps.model_minimum(columns, places, h, v, squares, bias, w, l1, l2, positive, 0.0, 1e-13)
+    np.testing.assert_allclose(v, slopes + h * (part @ w), atol=1e-12)
+    assert model(np.concatenate([np.maximum(w, 0), np.maximum(-w, 0)]))[0] <= best.fun + 1e-12
+    assert l2 or (w[:6] == 0).any()
+    assert not positive or (w[:6] >= 0).all()
+
+
+def test_the_combination_with_the_shortest_step() -> None:
+    """min ‖Σ c_m·(step m)‖² with Σ c_m = 1, by the equations that Lagrange's multiplier gives."""
+    points = np.random.default_rng(0).normal(size=(column_steps.POINTS + 1, 9))
+    steps, found = np.diff(points, axis=0), np.empty(column_steps.POINTS)
+    assert column_steps.combination(points, found)
+    m = len(steps)
+    equations = np.block([[steps @ steps.T, np.ones((m, 1))], [np.ones((1, m)), np.zeros((1, 1))]])
+    np.testing.assert_allclose(found, np.linalg.solve(equations, np.append(np.zeros(m), 1.0))[:m], atol=1e-10)
+    assert not column_steps.combination(np.zeros_like(points), found)
+
+
+def test_extrapolation_ends_a_slow_descent() -> None:
+    """Columns with a correlation of 0.99: descent alone needs thousands of epochs, as a plain loop shows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1)) + 0.1 * rng.normal(size=(60, 8))
+    y = X @ rng.normal(size=8) + 0.01 * rng.normal(size=60)
+    problem = Problem(X, y, np.ones(60), LOSSES["squared"], bias=0.0, penalty=Penalty(l1=1e-6))
+    found = solve(problem, np.zeros(problem.shape), tol=1e-9, passes=10_000, solver="working-set")
+    assert found.converged
+    w, v, epochs = np.zeros(8), -y / 60, 0
+    while problem.anchor(np.append(w, 0.0)[None, :]).norm > 1e-9 and epochs < 20_000:
+        for j in range(8):
+            a = X[:, j] @ X[:, j] / 60
+            target = a * w[j] - X[:, j] @ v
+            step = np.sign(target) * max(abs(target) - 1e-6, 0) / a - w[j]
+            w[j] += step
+            v += step * X[:, j] / 60
+        epochs += 1
+    assert found.history[-1].passes < epochs / 4
+    np.testing.assert_allclose(found.x[0, :-1], w, atol=1e-4)
+
+
+# --- working sets
+
+
+@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "float32"])
+@pytest.mark.parametrize("terms", [Penalty(l1=0.02), Penalty(l1=0.02, l2=0.05)], ids=str)
+def test_working_sets_end_at_the_minimum(name: str, form: str, terms: Penalty) -> None:
+    """The subgradient of least norm is small, and no point of scipy's L-BFGS-B with split variables is lower."""
+    problem = make_problem(name, n=200, d=150, bias=1.0, penalty=terms, form=form, weighted=True)
+    found = solve(problem, np.zeros(problem.shape), tol=1e-6, passes=2000, solver="working-set")
+    assert found.converged
+    assert found.solver == "working-set"
+    assert problem.anchor(found.x).norm <= 1e-6
+    assert 0 < np.count_nonzero(found.x[0, :-1]) < 150
+    other = lbfgs.minimise(
+        problem, "identity", found.x * 0.9, problem.anchor(found.x * 0.9), 1e-5, 2000, lambda _: None
+    )
+    assert problem.anchor(found.x).value <= problem.anchor(other[0]).value + 1e-9
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_working_sets_find_the_lasso_of_wide_data(intercept: bool) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1500))
+    y = X[:, :3] @ np.array([3.0, -2, 1]) + rng.normal(size=100) + 2
+    ours = LinearRegressor(penalty="l1", alpha=0.2, fit_intercept=intercept, tol=1e-8).fit(X, y)
+    assert ours.solver_ == "working-set"
+    peer = Lasso(alpha=0.2, fit_intercept=intercept, tol=1e-12, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
+    assert ours.intercept_ == pytest.approx(peer.intercept_, abs=1e-6)
+
+
+def test_working_sets_keep_to_their_budget_and_take_a_warm_start() -> None:
+    problem = make_problem("logistic", n=200, d=150, bias=1.0, penalty=Penalty(l1=0.01))
+    short = solve(problem, np.zeros(problem.shape), tol=1e-12, passes=3, solver="working-set")
+    assert not short.converged
+    assert short.message == "3 passes are used up"
+    full = solve(problem, np.zeros(problem.shape), tol=1e-6, solver="working-set")
+    again = solve(problem, full.x * 1.01, tol=1e-6, solver="working-set")
+    assert again.converged
+    np.testing.assert_allclose(again.x, full.x, atol=1e-4)
+
+
+# --- rows that stand for all rows
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("terms", [Penalty(l1=0.1), Penalty(l1=0.05, l2=0.1)], ids=str)
+def test_few_rows_stand_for_all(intercept: bool, terms: Penalty) -> None:
+    """f differs by the same constant at all points with the best intercept, and the minimum is scikit-learn's."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(300, 12)) + 3, rng.random(300)
+    y = X @ rng.normal(size=12) + rng.normal(size=300)
+    weight *= 300 / weight.sum()
+    problem = Problem(X, y, weight, LOSSES["squared"], bias=float(intercept), penalty=terms)
+    small = condensed(problem)
+    assert small is not None
+    assert small.problem.rows.shape == (12, 12)
+    points = [np.append(rng.normal(size=12), 0.0)[None, :] for _ in range(3)]
+    differences = [problem.anchor(small.whole(x, problem.bias)).value - small.problem.anchor(x).value for x in points]
+    np.testing.assert_allclose(differences, differences[0], rtol=1e-9)
+    found = small.whole(solve(small.problem, np.zeros((1, 13)), tol=1e-10).x, problem.bias)
+    alpha, ratio = terms.l1 + terms.l2, terms.l1 / (terms.l1 + terms.l2)
+    peer = ElasticNet(alpha=alpha, l1_ratio=ratio, fit_intercept=intercept, tol=1e-14, max_iter=10**5)
+    peer.fit(X, y, weight)
+    np.testing.assert_allclose(found[0, :-1], peer.coef_, atol=1e-6)
+    assert found[0, -1] == pytest.approx(peer.intercept_, abs=1e-5)
+
+
+def test_what_has_no_few_rows() -> None:
+    problem = make_problem("squared", n=60, d=8, bias=1.0)
+    assert condensed(problem) is not None
+    assert condensed(replace(problem, loss=LOSSES["huber"])) is None
+    assert condensed(make_problem("squared", n=60, d=8, bias=1.0, form="sparse")) is None
+    assert condensed(make_problem("squared", n=15, d=8, bias=1.0)) is None
+    assert condensed(replace(problem, rows=np.repeat(problem.rows[:, :1], 8, axis=1))) is None  # a singular G
+
+
+def test_a_path_whose_gram_matrix_is_too_rough_is_solved_by_all_rows() -> None:
+    """Columns of sizes from 1 to 1e7 about a far mean: the covariance has lost too many digits."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6)) * 10.0 ** np.arange(2, 8)
+    y = X @ (rng.normal(size=6) / 10.0 ** np.arange(2, 8)) + rng.normal(size=200)
+    path = linear_path(X, y, n_alphas=5, tol=1e-7)
+    for alpha, coef, intercept in zip(path.alphas, path.coefs, path.intercepts, strict=True):
+        problem = Problem(X, y, np.ones(200), LOSSES["squared"], penalty=Penalty(l1=float(alpha)))
+        assert problem.anchor(np.append(coef, intercept)[None, :]).norm <= 1e-7 * min(1, alpha) + 1e-9
+
+
+def test_a_path_goes_on_along_its_line() -> None:
+    """Orthonormal columns: each coefficient is soft-thresholded, so the next solution is met exactly by the line."""
+    alphas = np.array([0.5, 0.4, 0.3])
+    targets = np.array([1.0, -0.45, 0.2])
+
+    def at(alpha: float) -> Solution:
+        return Solution(
+            np.append(np.sign(targets) * np.maximum(np.abs(targets) - alpha, 0), 0.0)[None, :], [], True, ""
+        )
+
+    start = ahead(alphas, [at(0.5), at(0.4)])
+    np.testing.assert_allclose(start, [[0.7, -0.05, 0.0, 0.0]])  # the second was 0 before, and stays as it is
+    assert ahead(np.array([0.4, 0.4, 0.3]), [at(0.4), at(0.4)])[0, 0] == pytest.approx(0.6)
