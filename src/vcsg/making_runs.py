@@ -57,8 +57,10 @@ def make_run(
         raise ValueError(f"L = {L!r}: the step rule {rule} has a step size of its own; leave L out, or give lr=")
     # With lr alone it is the base step: η = lr·γ/(L·unit) is lr when L = γ/lr and the unit is lr.
     unit = float(lr) if lr is not None and L is None else 1.0
-    L = method.base / unit if lr is not None and L is None else L
+    smooth = lr is None or L is not None
+    L = L if smooth else method.base / unit
     point = Point(optimizer, given.buffers, given.clip_norm, method.step)
     size = None if batch_size is None else int(batch_size)
     chosen = CourseOptions(given.output or method.output, given.variance, given.chunk, given.clip_norm, size)
-    return ClosureExecutor(Course(method, int(n), point, ranks.share, chosen, given.seed, L, unit), point, ranks)
+    course = Course(method, int(n), point, ranks.share, chosen, given.seed, L, unit, smooth)
+    return ClosureExecutor(course, point, ranks)

@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import SubsetRandomSampler
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
@@ -22,8 +23,8 @@ CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients a
 
 def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, int]:
     """n and the batch size of a run over this loader, each as it was given, or else that of the loader."""
-    dataset = getattr(loader, "dataset", None)
-    n = len(dataset) if n is None and isinstance(dataset, Sized) else n
+    samples = _samples_of(loader)
+    n = len(samples) if n is None and isinstance(samples, Sized) else n
     batch_size = batch_size or getattr(loader, "batch_size", None)
     if n is None or batch_size is None:
         raise ValueError(
@@ -33,6 +34,12 @@ def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, i
     return n, batch_size
 
 
+def _samples_of(loader: Any) -> Any:
+    """What has as many samples as a pass of the loader: its dataset, or the part that it is confined to."""
+    sampler = getattr(loader, "sampler", None)
+    return sampler if isinstance(sampler, SubsetRandomSampler) else getattr(loader, "dataset", None)
+
+
 def check_loader(loader: Any, n: int, batch_size: int | None) -> None:
     """Refuse a loader of other samples or batches than those that the optimizer was made for."""
     if batch_size is None:
@@ -40,7 +47,7 @@ def check_loader(loader: Any, n: int, batch_size: int | None) -> None:
             f"the optimizer was made with n = {n} and no batch_size, to draw the samples itself: give "
             "batch_size= for an ordinary loader, or make the loader with batch_sampler=optimizer.sampler"
         )
-    check_length(getattr(loader, "dataset", None), n)
+    check_length(_samples_of(loader), n)
     size = getattr(loader, "batch_size", None)
     if size is not None and size != batch_size:
         raise ValueError(

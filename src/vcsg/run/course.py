@@ -50,6 +50,7 @@ class Course:
         seed: the seed of everything that is drawn.
         L: the smoothness constant; None has it measured at the first anchor.
         unit: the lr that stands for a factor of 1.
+        smooth: whether L is a smoothness constant; not where it only stands for an lr that was given.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class Course:
         seed: int = 0,
         L: float | None = None,
         unit: float = 1.0,
+        smooth: bool = True,
     ) -> None:
         self.method, self.n, self.seed, self.budget = method, n, seed, math.inf
         self.share, self.options = share or Share(), options or CourseOptions()
-        self._holder = holder
+        self._holder, self._smooth = holder, smooth and method.needs_L
         self.certifies = False
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
         self._told_at = 0
@@ -529,8 +531,8 @@ class Course:
 
     @property
     def _smoothness(self) -> float | None:
-        """L at the start, where it is one: a step rule that needs none has it only to halve its step."""
-        return max(self.state.L or 0.0, self.state.start_L) or None if self.method.needs_L else None
+        """L at the start, where it is one, and not only what a step is halved by."""
+        return max(self.state.L or 0.0, self.state.start_L) or None if self._smooth else None
 
     @property
     def _plan(self) -> Plan:

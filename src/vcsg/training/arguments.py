@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.run.randomness import seeded
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task
@@ -19,7 +21,34 @@ def device_of(model: nn.Module, device: torch.device | str | None) -> torch.devi
     first = next(model.parameters(), None)
     if first is None:
         raise ValueError("the model has no parameters: there is nothing to fit")
-    return first.device if device is None else torch.device(device)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("all parameters of the model are frozen: set requires_grad of those that are to be fitted")
+    place = first.device if device is None else torch.device(device)
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device = {device!r}: torch finds no CUDA device here; leave device= out, or give 'cpu'")
+    return place
+
+
+def check_mean(task: Task, train: SampleSource) -> None:
+    """Refuse a loss that is the sum over a batch and not its mean: the loss of a batch is that of its halves together.
+
+    Where the loss of the same samples is another each time, or depends on the batch in other ways (dropout,
+    BatchNorm), it is not looked at.
+    """
+    half = min(16, train.n // 2)
+    if not half or any(True for _ in task.model.buffers()):
+        return
+    with seeded(0, list(task.model.parameters())), torch.no_grad():
+        first, second, whole, again = (
+            float(task.value(train.take(start, count)))
+            for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))
+        )
+    together = first + second
+    if whole == again and 0 < abs(together) < math.inf and abs(whole - together) <= 1e-3 * abs(together):
+        raise ValueError(
+            f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
+            "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
+        )
 
 
 def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:

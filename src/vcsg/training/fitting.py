@@ -15,7 +15,14 @@ from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.certificate import Certificate
 from vcsg.run.record import Record, Stationary, Until
-from vcsg.training.arguments import check_evaluation, check_loading, check_options, device_of, identity
+from vcsg.training.arguments import (
+    check_evaluation,
+    check_loading,
+    check_mean,
+    check_options,
+    device_of,
+    identity,
+)
 from vcsg.training.choosing import ChosenOptions, choose_options
 from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
@@ -139,6 +146,8 @@ def fit(
     lay_out(model, channels_last, place)
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen = ChosenOptions({}, "")
+    with mode(model, True):
+        check_mean(task, train)
     if method == "auto":
         with mode(model, True):
             chosen = choose_options(model, task.value, train, options)

@@ -28,6 +28,11 @@ class Task:
                 "give either loss, a function of (outputs, targets), or loss=None and objective=, one of (model, batch)"
             )
 
+        for name, given in (("loss", self.loss), ("objective", self.objective)):
+            if given is not None and (isinstance(given, type) or not callable(given)):
+                made = f"{given.__name__}()" if isinstance(given, type) else "torch.nn.functional.cross_entropy"
+                raise TypeError(f"{name} = {given!r}: give a function, such as {made}")
+
     def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
         """The mean loss of a batch, and the two arguments of a metric: outputs and targets, or model and batch."""
         with self.context():

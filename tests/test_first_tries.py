@@ -1,0 +1,91 @@
+"""What a user may write first, and what is said of it before any work is done."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+
+import vcsg
+from vcsg.workloads import mnist_mini
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def data(n: int = 64) -> tuple[Tensor, Tensor]:
+    X = torch.randn(n, 5, generator=torch.Generator().manual_seed(1))
+    return X, (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+
+
+@pytest.mark.parametrize("n", [2, 3, 64])
+def test_the_sum_over_a_batch_is_refused_and_the_mean_is_not(n: int) -> None:
+    total = nn.CrossEntropyLoss(reduction="sum")
+    with pytest.raises(ValueError, match="the sum over the samples, and the methods need the mean"):
+        vcsg.fit(net(), total, data(n), passes=1)
+    with pytest.raises(ValueError, match="reduction='mean'"):
+        vcsg.fit(net(), None, data(n), passes=1, objective=lambda m, batch: total(m(batch[0]), batch[1]))
+    vcsg.fit(net(), cross_entropy, data(n), passes=1)
+
+
+def test_losses_of_which_the_halves_tell_nothing_are_taken() -> None:
+    for extra in (nn.BatchNorm1d(3), nn.Dropout(0.5)):
+        vcsg.fit(net().append(extra), cross_entropy, data(), passes=1)
+    vcsg.fit(net(), lambda outputs, targets: 0 * outputs.sum(), data(), passes=1)
+    vcsg.fit(net(), cross_entropy, data(1), passes=1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "remedy"),
+    [(nn.CrossEntropyLoss, r"such as CrossEntropyLoss\(\)"), ("mse", "loss = 'mse': give a function")],
+)
+def test_a_loss_that_is_no_function_is_refused(loss: Any, remedy: str) -> None:
+    with pytest.raises(TypeError, match=remedy):
+        vcsg.fit(net(), loss, data(), passes=1)
+
+
+def test_a_frozen_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="all parameters of the model are frozen"):
+        vcsg.fit(net().requires_grad_(False), cross_entropy, data(), passes=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="device = 'cuda': torch finds no CUDA device here"):
+        vcsg.fit(net(), cross_entropy, data(), passes=1, device="cuda")
+
+
+def test_a_loader_that_is_confined_to_a_part_has_as_many_samples() -> None:
+    model, dataset = net(), TensorDataset(*data(64))
+    loader = DataLoader(dataset, 8, sampler=SubsetRandomSampler(range(32)))
+    optimizer = vcsg.SVRG(model.parameters(), lr=0.1)
+    for x, y in optimizer.loop(loader):
+
+        def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert (optimizer.n, optimizer.passes) == (32, 1.0)
+    vcsg.SVRG(model.parameters(), n=32, batch_size=8, lr=0.1).expect(loader)
+    with pytest.raises(ValueError, match="holds 32 samples, the optimizer was made for n = 64"):
+        vcsg.SVRG(model.parameters(), n=64, batch_size=8, lr=0.1).expect(loader)
+
+
+def test_a_given_lr_is_no_smoothness_constant_by_which_a_run_could_be_judged(caplog: pytest.LogCaptureFixture) -> None:
+    """The loss falls from 2.3 to 0.3 here; by L = γ/lr it should have fallen by 12."""
+    X, y = mnist_mini().train
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        vcsg.fit(model, cross_entropy, (X, y), "svrg", b=64, lr=2.9, passes=5)
+    assert not [record for record in caplog.records if record.name == "vcsg"]
