@@ -212,6 +212,17 @@ def test_a_run_that_gains_nothing_says_so_once(caplog: pytest.LogCaptureFixture)
     assert not still.restored
 
 
+def test_a_gain_of_less_than_a_fiftieth_is_told_where_losses_are_steady() -> None:
+    watch = Watch(first_loss=2.3, lowest_loss=2.2, loss_scale=2.3)
+    told = "the loss is 2.27, and it began at 2.3"
+    assert watch.gained_nothing([2.27] * 12 + [2.2] * 4) == told
+    assert watch.gained_nothing([2.27] * 11 + [2.2] * 5) is None
+    assert watch.gained_nothing([2.25] * 16) is None
+    assert watch.gained_nothing([2.27] * 15) is None  # too few
+    assert watch.gained_nothing([2.4, 9.0] * 7 + [2.29, 9.0]) is None  # they scatter, and one is below
+    assert watch.gained_nothing([2.4, 9.0] * 8) == "the loss is 5.7, and it began at 2.3"
+
+
 def test_last_losses_are_part_of_a_saved_state() -> None:
     course, _ = made(vcsg.make("sgd", b=4))
     steps(course, [2.0, 1.0, 0.5])

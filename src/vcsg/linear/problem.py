@@ -283,6 +283,7 @@ def variance(anchor: PassResult, norms: Array, n: int) -> float:
     B = len(norms)
     if B < 2:
         return float("nan")
-    squares = np.einsum("ik,ik->i", anchor.kept[:B], anchor.kept[:B])
-    spread = float(squares @ norms) / B - float((anchor.gradient**2).sum())
+    with np.errstate(over="ignore", invalid="ignore"):  # far from the minimum, which the norm tells
+        squares = np.einsum("ik,ik->i", anchor.kept[:B], anchor.kept[:B])
+        spread = float(squares @ norms) / B - float((anchor.gradient**2).sum())
     return max(0.0, spread) * B / (B - 1) * (n - 1) / n

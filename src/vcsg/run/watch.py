@@ -202,11 +202,15 @@ class Watch:
     def gained_nothing(self, losses: Sequence[float]) -> str | None:
         """Say that steps of these losses have led hardly lower than the first loss, or None.
 
-        Three quarters of them are above it, but for a fiftieth of its size.
+        Three quarters of them are above it, but for a fiftieth of its size; or, where they scatter by more than a
+        fifth of it, as good as all of them are above it.
         """
         count, (first, _) = len(losses), self._references()
-        above = sum(loss > first - self.loss_scale / 50 for loss in losses)
-        if count < LAST_STEPS or above < 3 * count / 4:
+        if count < LAST_STEPS:
+            return None
+        steady = statistics.pstdev(losses) <= self.loss_scale / 5
+        above = sum(loss > first - (self.loss_scale / 50 if steady else 0) for loss in losses)
+        if above < (3 * count / 4 if steady else count / 2 + 2 * math.sqrt(count)):
             return None
         return f"the loss is {statistics.median(losses):.4g}, and it began at {first:.4g}"
 

@@ -221,7 +221,8 @@ class Execution:
 
     def _enough(self) -> bool:
         """Whether every target at which the run ends was reached, in this evaluation or before."""
-        return all(self._record.reach(one.metric, one.value) is not None for one in self._order.ends_at)
+        so_far = replace(self._record, evaluations=self._session.history)
+        return all(so_far.reach(one.metric, one.value) is not None for one in self._order.ends_at)
 
     @property
     def _engine_notes(self) -> Row:
