@@ -111,6 +111,16 @@ def ones(n: int, d: int, each: int, seed: int) -> tuple[Any, Any]:
     return rows, labels(rng, rows @ rng.standard_normal(d))
 
 
+def scattered(n: int, d: int, each: int, seed: int) -> tuple[Any, Any]:
+    """Sparse rows of `each` ones, more of them in the first columns."""
+    rng = np.random.default_rng(seed)
+    columns = np.minimum((d * rng.random(n * each) ** 2).astype(np.int32), d - 1)
+    starts = np.arange(0, n * each + 1, each, dtype=np.int32)
+    rows = sparse.csr_matrix((np.ones(n * each), columns, starts), shape=(n, d))
+    rows.sum_duplicates()
+    return rows, labels(rng, rows @ (2 * rng.standard_normal(d) / math.sqrt(each)))
+
+
 def scikit_learns(name: str) -> tuple[Any, Any]:
     """A set that comes with scikit-learn, as it is; two classes."""
     rows, target = getattr(datasets, f"load_{name}")(return_X_y=True)
@@ -148,6 +158,7 @@ SHAPES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "one-hot 8e3": lambda: ones(8 * 10**3, 112, 21, 8),
     "dense d=1000": lambda: dense(2 * 10**4, 1000, 9),
     "sparse wide": lambda: thin(5 * 10**3, 5 * 10**4, 100),
+    "sparse wide 3e3": lambda: scattered(3 * 10**3, 2 * 10**4, 40, 14),
     "n < d": lambda: dense(500, 5000, 10),
     "2000 x 200": lambda: dense(2000, 200, 11),
     "570 x 30 raw": lambda: scikit_learns("breast_cancer"),

@@ -76,6 +76,27 @@ def test_merged_rows_have_the_same_objective(form: str) -> None:
         np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_merged_rows_do_not_depend_on_how_they_are_told_apart() -> None:
+    """Rows once with weights 2, which the first column tells apart, and each of them twice, which it does not."""
+    problem = make_problem("squared", n=30, d=3, bias=1.0, penalty=Penalty(l2=0.1))
+    problem.rows[:, 0] = np.random.default_rng(1).normal(size=30)
+    order = np.random.default_rng(2).permutation(np.repeat(np.arange(30), 2))
+    once, twice = problem.merged(), problem.subset(order).merged()
+    for name in ("rows", "y", "weight"):
+        np.testing.assert_array_equal(getattr(once, name), getattr(twice, name))
+    assert (np.diff(once.rows[:, 0]) > 0).all()
+
+
+def test_another_penalty_leaves_the_rest_of_a_problem() -> None:
+    problem = make_problem("squared", n=30, d=3, bias=1.0, penalty=Penalty(l2=0.1))
+    assert problem.smooth
+    for terms in (Penalty(l1=0.2), Penalty(l1=0.1, l2=0.3, positive=True), Penalty(l2=2.0)):
+        ours, expected = problem.with_penalty(terms), replace(problem, penalty=terms)
+        assert ours.smooth == expected.smooth
+        x = np.random.default_rng(1).normal(size=problem.shape)
+        assert ours.anchor(x)[:2] == expected.anchor(x)[:2]
+
+
 def data(n: int = 300, d: int = 6, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))

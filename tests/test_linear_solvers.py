@@ -214,13 +214,15 @@ def test_a_margin_agrees_with_its_dual_variable() -> None:
     def gap(s: float, t: float, q: float, weight: float, alpha: float) -> float:
         return float(s - t - q * (weight * expit(-s) - alpha))
 
-    for _ in range(200):
-        t, q, weight = rng.normal() * 10, 10 ** rng.uniform(-3, 3), rng.random() * 3
-        row = t, q, weight, rng.random() * weight
+    rows = [(rng.normal() * 10, 10 ** rng.uniform(-3, 4), rng.random() * 3, rng.random()) for _ in range(500)]
+    rows += [(t, 400.0, 1.0, 0.0) for t in np.linspace(-7, 7, 561)]  # plain Newton steps go to and fro for −2.7
+    for t, q, weight, share in rows:
+        row = t, q, weight, share * weight
         root = optimize.brentq(gap, t - 4 * q - 1, t + 4 * q + 1, args=row)
         before, after = dual_steps.agreed_sigma(*row)
         assert before == pytest.approx(expit(-t), rel=1e-12)
-        assert after == pytest.approx(expit(-root), abs=1e-3 * abs(root - t) + 1e-9)
+        step = expit(-root) * weight - row[3]
+        assert after * weight - row[3] == pytest.approx(step, rel=2 * dual_steps.CLOSE, abs=1e-9)
 
 
 # --- what is tested elsewhere

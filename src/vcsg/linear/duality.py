@@ -34,21 +34,23 @@ def duality_gap(problem: Problem, x: Array, here: PassResult | None = None) -> f
     if not (terms.l1 or terms.l2):
         return math.nan
     here = problem.anchor(x) if here is None else here
-    used = problem.weight > 0
     theta = here.kept[:, 0] / problem.n
     if problem.bias:
         theta = balanced(theta)
-        against = -np.asarray(problem.rows.T @ theta, np.float64)
+        slope = np.asarray(problem.rows.T @ theta, np.float64)
     else:
-        against = -here.gradient[0, :-1]
-    excess = against if terms.positive else np.abs(against)
+        slope = here.gradient[0, :-1]
+    excess = -slope if terms.positive else np.abs(slope)
     if terms.l2:
         conjugate = float((np.maximum(excess - terms.l1, 0.0) ** 2).sum()) / (2 * terms.l2)
     else:
         conjugate, largest = 0.0, float(excess.max(initial=0.0))
         theta = theta * min(1.0, terms.l1 / largest) if largest > 0 else theta
-    share = problem.weight[used] / problem.n
-    loss = share @ conjugates(problem.loss, problem.scale, theta[used] / share, problem.y[used])
+    share, y = problem.shares, problem.y
+    if problem.has_unused_rows:
+        used = share > 0
+        share, theta, y = share[used], theta[used], y[used]
+    loss = share @ conjugates(problem.loss, problem.scale, theta / share, y)
     return max(0.0, here.value + float(loss) + conjugate)
 
 
@@ -70,7 +72,7 @@ def conjugates(loss: Loss, scale: float, s: Array, y: Array) -> Array:
         return u * u / 2 - u
     if loss.code == TWEEDIE:
         return _tweedie(scale, s, y)
-    return s * s / 2 + s * y  # squared, and Huber's within |s| ≤ σ
+    return s * (s / 2 + y)  # squared, and Huber's within |s| ≤ σ
 
 
 def _tweedie(p: float, s: Array, y: Array) -> Array:

@@ -139,10 +139,13 @@ def solve_path(
     if penalty != "l2":
         x = without_features(problem, tol)
     columns: working_set.Columns | None = None
-    for alpha in alphas:
-        terms = inputs.penalty(penalty, float(alpha), l1_ratio, problem.penalty.positive)
-        part = replace(problem, penalty=terms)
-        if shape_of(part, x, tol).lasso:
+    unit = inputs.penalty(penalty, 1.0, l1_ratio, problem.penalty.positive)
+    part = problem.with_penalty(unit)
+    lasso = shape_of(part, x, tol).lasso
+    for alpha in map(float, alphas):
+        terms = Penalty(alpha * unit.l1, alpha * unit.l2, positive=unit.positive)
+        part = part.with_penalty(terms)  # and with what the part before has found about the rows
+        if lasso:
             columns = columns or working_set.Columns(part)
             journal = Journal(passes)
             solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
@@ -176,8 +179,13 @@ def ahead(alphas: Array, found: list[Solution]) -> Array:
     if k < 2 or alphas[k - 2] == alphas[k - 1]:
         return x
     before = found[-2].x
-    further = x + (alphas[k] - alphas[k - 1]) / (alphas[k - 1] - alphas[k - 2]) * (x - before)
-    return np.where((before != 0) & (x * further > 0), further, x)
+    further = x - before
+    further *= float((alphas[k] - alphas[k - 1]) / (alphas[k - 1] - alphas[k - 2]))
+    further += x
+    stays = x * further <= 0
+    stays |= before == 0
+    np.copyto(further, x, where=stays)
+    return further
 
 
 def joined(alphas: Array, solutions: list[Solution]) -> LinearPath:

@@ -138,6 +138,16 @@ class Problem:
         """The first arguments of every compiled loop."""
         return self.parts, readable(self.y), readable(self.weight), self.loss.code, self.scale, self.bias
 
+    @cached_property
+    def shares(self) -> Array:
+        """The weight of each row in the mean, w_i/n."""
+        return self.weight / self.n
+
+    @cached_property
+    def has_unused_rows(self) -> bool:
+        """Whether some row has the weight 0."""
+        return not self.weight.all()
+
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
         hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
@@ -204,12 +214,17 @@ class Problem:
         """
         dense = self.rows.toarray() if self.sparse else self.rows
         used = self.weight > 0
-        table, place = np.unique(np.column_stack([dense, self.y])[used], axis=0, return_inverse=True)
+        table, weight = distinct(np.column_stack([dense, self.y])[used], self.weight[used])
         rows, y = np.ascontiguousarray(table[:, :-1], dense.dtype), np.ascontiguousarray(table[:, -1], np.float64)
-        weight = np.zeros(len(y))
-        np.add.at(weight, place.reshape(-1), self.weight[used])
         weight *= len(y) / self.n
         return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)
+
+    def with_penalty(self, penalty: Penalty) -> Problem:
+        """The same problem with another penalty; what has been found about the rows is kept."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, penalty=penalty)
+        other.__dict__.pop("smooth", None)  # the one thing that depends on the penalty
+        return other
 
     def with_offset(self, offset: Array) -> Problem:
         """The problem whose margins have an offset, as a last feature (a copy of the rows)."""
@@ -224,6 +239,15 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+
+def distinct(table: Array, weight: Array) -> tuple[Array, Array]:
+    """The lines of a table in sorted order, each once, and the sums of the weights of equal lines."""
+    order = np.argsort(table[:, 0])
+    if (np.diff(table[order, 0]) > 0).all():  # the first column tells all lines apart
+        return table[order], weight[order]
+    lines, place = np.unique(table, axis=0, return_inverse=True)
+    return lines, np.asarray(np.bincount(place.reshape(-1), weight, len(lines)), np.float64)
 
 
 def violation(slope: Array, w: Array, l1: float, positive: bool = False) -> Array:

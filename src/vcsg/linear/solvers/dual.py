@@ -51,7 +51,7 @@ def solve(problem: Problem, tol: float, journal: Journal, seed: int = 0) -> Solu
     n, rng, bias = problem.n, Draws(seed), problem.bias
     unit = 1 / (problem.penalty.l2 * n)
     intercept = Relaxation()
-    x, alpha, ratio, distances = np.zeros(problem.shape), np.zeros(n), 1.5, [math.inf]
+    x, alpha, ratio, distances = np.zeros(problem.shape), np.zeros(n), 1.0, [math.inf]
     while True:
         order = permutation(rng.random(n))
         square, shift = dual_pass(*problem.parts, problem.y, problem.weight, bias, order, x, alpha, unit)
