@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 import vcsg
 from vcsg.workloads import mnist_mini
@@ -79,6 +81,27 @@ def test_a_loader_that_is_confined_to_a_part_has_as_many_samples() -> None:
     vcsg.SVRG(model.parameters(), n=32, batch_size=8, lr=0.1).expect(loader)
     with pytest.raises(ValueError, match="holds 32 samples, the optimizer was made for n = 64"):
         vcsg.SVRG(model.parameters(), n=64, batch_size=8, lr=0.1).expect(loader)
+
+
+class Stream(IterableDataset):
+    """Samples in order, of which nobody knows how many there are."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(zip(*data(64), strict=True))
+
+
+def test_a_stream_of_more_samples_than_n_is_told() -> None:
+    model = net()
+    optimizer = vcsg.Momentum(model.parameters(), n=32, batch_size=8, lr=0.1)
+    batches, handed = optimizer.loop(DataLoader(Stream(), 8)), 0
+    for x, y in itertools.islice(batches, 4):
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+        handed += len(x)
+    with pytest.raises(ValueError, match=r"40 samples and perhaps more in one pass of the loader.*n = 32"):
+        next(batches)
+    assert handed == 32
 
 
 def test_a_given_lr_is_no_smoothness_constant_by_which_a_run_could_be_judged(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,14 @@ from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
 from vcsg.optimizer_state import check_settings, place_tensors, saved_run, without_means
-from vcsg.ordinary_loops import check_closureless, check_loader, check_source, sizes_of, step_with_gradients
+from vcsg.ordinary_loops import (
+    check_closureless,
+    check_loader,
+    check_source,
+    counted,
+    sizes_of,
+    step_with_gradients,
+)
 from vcsg.preset_face import preset_doc, preset_signature
 from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
@@ -307,7 +314,8 @@ class FiniteSumOptimizer(Optimizer):
 
     def _follow(self, loader: Iterable[Any]) -> Iterator[Any]:
         try:
-            for batch, self._batch in sized_batches(loader):
+            for batch, size in counted(sized_batches(loader), loader, self.n):
+                self._batch = size
                 yield batch
         finally:
             self._batch = None

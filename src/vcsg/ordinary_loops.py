@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Any
 
 from torch import Tensor
@@ -54,6 +54,22 @@ def check_loader(loader: Any, n: int, batch_size: int | None) -> None:
             f"the loader has batches of {size} samples, the optimizer was made with batch_size = "
             f"{batch_size}: make it with batch_size={size}"
         )
+
+
+def counted(batches: Iterator[tuple[Any, int | None]], loader: Any, n: int) -> Iterator[tuple[Any, int | None]]:
+    """The batches of a pass with their sizes, as long as they are no more than n samples.
+
+    A data set of known length was looked at before; a sampler may well draw some of its samples again.
+    """
+    total, known = 0, isinstance(getattr(loader, "dataset", None), Sized)
+    for batch, size in batches:
+        total += size or 0
+        if total > n and not known:
+            raise ValueError(
+                f"{total} samples and perhaps more in one pass of the loader, the optimizer was made for n = {n}: "
+                "make it with the number of samples as n"
+            )
+        yield batch, size
 
 
 def check_closureless(course: Course) -> None:
