@@ -125,8 +125,8 @@ class Watch:
         back = loss - margin > self.best_loss + fall / 2
         if back and anchor.moment * COLLAPSE < self.best_moment:
             return f"the loss is {loss:.4g} after {self.best_loss:.4g}, {collapsed}"
-        # A closure may return a constant in place of the loss, which tells nothing; what fell by half is not dead.
-        judged = loss != self.start_loss and self.start_loss - loss < abs(self.start_loss) / 2
+        # A closure may return a constant in place of the loss, which tells nothing.
+        judged = loss != self.start_loss
         still = judged and L is not None and self.start_loss - loss + margin < self.start_gradient / (4 * L)
         if still and anchor.moment * COLLAPSE < self.start_moment:
             return f"the loss has hardly fallen, from {self.start_loss:.4g} to {loss:.4g}, {collapsed}"
