@@ -53,6 +53,17 @@ def test_a_loss_that_is_no_function_is_refused(loss: Any, remedy: str) -> None:
         vcsg.fit(net(), loss, data(), passes=1)
 
 
+def test_epochs_are_passes_here() -> None:
+    with pytest.raises(TypeError, match="epochs = 3: give passes="):
+        vcsg.fit(net(), cross_entropy, data(), passes=2, epochs=3)
+
+
+def test_a_state_of_an_optimizer_that_has_not_begun_says_so() -> None:
+    optimizer = vcsg.SVRG(net().parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"its n was not known yet, make the optimizer with n=len\(dataset\)"):
+        optimizer.load_state_dict(optimizer.state_dict())
+
+
 def test_a_frozen_model_is_refused() -> None:
     with pytest.raises(ValueError, match="all parameters of the model are frozen"):
         vcsg.fit(net().requires_grad_(False), cross_entropy, data(), passes=1)

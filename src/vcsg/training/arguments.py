@@ -71,6 +71,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise a TypeError for options of the optimizer that `fit` sets itself."""
     if known := {"params", "n", "buffers"} & set(options):
         raise TypeError(f"{known.pop()}= is known from the model and the data: leave it out")
+    if "epochs" in options:
+        raise TypeError(f"epochs = {options['epochs']!r}: give passes= for the passes over the data")
     if "batch_size" in options:
         raise TypeError(
             "batch_size= is for a loop of your own, and `fit` draws the samples: give b= for the mini-batch"
