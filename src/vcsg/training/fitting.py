@@ -146,8 +146,9 @@ def fit(
     lay_out(model, channels_last, place)
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen = ChosenOptions({}, "")
-    with mode(model, True):
-        check_mean(task, train)
+    if not workers:  # samples that are for workers to read are not read here
+        with mode(model, True):
+            check_mean(task, train)
     if method == "auto":
         with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
