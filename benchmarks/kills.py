@@ -75,7 +75,7 @@ def fit(folder: str) -> None:
     import torch
 
     import vcsg
-    from vcsg.study.running.runs import initial_model, load_workload
+    from vcsg.study.running.miniature import initial_model, load_workload
 
     workload = load_workload(WORKLOAD, None, "cpu")
     result = vcsg.fit(
@@ -270,7 +270,7 @@ def serve() -> None:
     import torch._dynamo  # an optimizer imports it when it is made
 
     import vcsg.study.compare  # noqa: F401
-    from vcsg.study.running.runs import load_workload
+    from vcsg.study.running.miniature import load_workload
     from vcsg.workloads import register_workload
 
     torch.set_num_threads(1)

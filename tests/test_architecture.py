@@ -73,7 +73,7 @@ ORDER: dict[str, list[str]] = {
         "gradient_estimators", "ridge_logistic", "payoff_names", "payoff_study", "payoff_cells", "payoff_words",
         "payoff_table", "payoff_figure", "paying",
     ],
-    "study.running": ["torchrun", "writing", "runs", "estimates", "tasks", "forecast", "board", "workers"],
+    "study.running": ["torchrun", "writing", "miniature", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
         "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
         "findings", "verdicts", "figures",

@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from study_sample import PROBLEM, network
 from typer.testing import CliRunner
 
 from vcsg.cli import app
-from vcsg.study import settings
+from vcsg.study import methods, settings
 from vcsg.study.budgets import Budget
 from vcsg.study.compare import conduct, look_ahead, make_study
 from vcsg.study.plan import Study
 from vcsg.study.running import forecast as forecasting
 from vcsg.study.running.forecast import Pace, forecast
+from vcsg.study.running.miniature import first_samples, initial_model, load_workload, run_in_miniature, warm_up
 from vcsg.study.view.plan_table import duration, plan_sentence
 from vcsg.study.view.tables import console
+from vcsg.training.interrupt import Interrupt
+from vcsg.training.limits import Limits
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +117,24 @@ def test_reproduce_shows_the_plan_first(tmp_path: Path, monkeypatch: pytest.Monk
 def test_durations_have_two_digits() -> None:
     times = (0.0, 0.0123, 0.4, 5.43, 66.0, 100.0, 5000.0, 20_000.0)
     assert [duration(t) for t in times] == ["0 s", "0.012 s", "0.40 s", "5.4 s", "66 s", "1.7 min", "83 min", "5.6 h"]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_is_run_in_miniature_before_its_first_run(name: str, tmp_path: Path) -> None:
+    """On samples enough for its own b, by the steps that the run takes: torch's random numbers are left alone."""
+    if name in ("schedule-free-adamw", "prodigy"):
+        pytest.importorskip({"prodigy": "prodigyopt"}.get(name, "schedulefree"))
+    workload = network(tmp_path)
+    before = torch.get_rng_state()
+    warm_up(workload, None, "cpu", name)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_in_miniature_counts_and_hardly_moves(tmp_path: Path) -> None:
+    """Three passes over 24 of the 60 samples, with mini-batches of 8: 9 steps of SGD."""
+    workload = load_workload(network(tmp_path), None, "cpu")
+    head = first_samples(workload, 24, "cpu")
+    rows = run_in_miniature(workload, head, "cpu", "sgd", {"b": 8}, Limits(passes=3.0), Interrupt())
+    assert (rows[0]["ifo"], rows[-1]["ifo"]) == (0, 72)
+    first, second = (initial_model(workload, 0) for _ in range(2))
+    assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True))

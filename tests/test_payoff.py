@@ -162,7 +162,8 @@ def test_ratios_are_those_of_the_records_on_mnist_mini(tmp_path: Path) -> None:
     words = ["--only", "network", "--network", "mnist-mini/lenet-300-100", "--estimators", "sgd,mars"]
     words += ["--rules", "adaptive", "--sizes", "256", "--seeds", "2", "--passes", "1", "--trials", "3"]
     words += ["--trial-passes", "0.5", "--target", "test-error=0.4", "--out", str(tmp_path / "out"), "--no-report"]
-    assert call(*words).exit_code == 0
+    done = call(*words)
+    assert done.exit_code == 0, done.output
     (found,) = payoff_cells.read(tmp_path / "out" / "payoff.json")
     costs: dict[str, dict[str, list[float]]] = {}
     for config, rows in runs_of(tmp_path / "out" / "network"):

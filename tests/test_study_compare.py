@@ -25,7 +25,7 @@ from vcsg.study.plan import Study
 from vcsg.study.protocols import size_option
 from vcsg.study.records import RunRecord, load
 from vcsg.study.report import searches
-from vcsg.study.running import runs, tasks
+from vcsg.study.running import miniature, runs, tasks
 from vcsg.study.running.estimates import estimate
 from vcsg.study.running.workers import Outcome
 from vcsg.study.settings import parse
@@ -80,8 +80,8 @@ def test_a_run_is_that_of_fit_and_leaves_all_of_it(tmp_path: Path) -> None:
     assert (read.config.n, read.config.tests, read.config.protocol, read.config.role) == (60, 30, "", "run")
     assert read.environment["torch"] == torch.__version__
 
-    workload = runs.load_workload(name, None, "cpu")
-    model = runs.initial_model(workload, 2)
+    workload = miniature.load_workload(name, None, "cpu")
+    model = miniature.initial_model(workload, 2)
     result = vcsg.fit(
         model, None, workload.train, "svrg", objective=workload.objective, b=8, L=5.0, passes=3, seed=2, every=math.inf
     )

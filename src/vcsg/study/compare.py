@@ -24,7 +24,8 @@ from vcsg.study.running import tasks, torchrun
 from vcsg.study.running.board import Board, Reporter, board
 from vcsg.study.running.estimates import Smoothness, estimate
 from vcsg.study.running.forecast import Forecast, forecast, measure
-from vcsg.study.running.runs import Order, Show, execute, initial_model, load_workload, run_in
+from vcsg.study.running.miniature import initial_model, load_workload
+from vcsg.study.running.runs import Order, Show, execute, run_in
 from vcsg.study.running.workers import Outcome, perform
 from vcsg.study.running.writing import check_free
 from vcsg.study.search import LEAST_TRIALS, SHARE, TRIALS

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vcsg.study.running.estimates import first_record
-from vcsg.study.running.runs import load_workload
+from vcsg.study.running.miniature import load_workload
 from vcsg.training.interrupt import StopRequest
 from vcsg.training.progress import Silent
 

@@ -20,7 +20,7 @@ from vcsg.files import write_text
 from vcsg.study import compare
 from vcsg.study.plan import Study
 from vcsg.study.running.forecast import forecast, measure
-from vcsg.study.running.runs import load_workload
+from vcsg.study.running.miniature import load_workload
 from vcsg.study.targets import Target
 from vcsg.training.interrupt import Interrupt
 

@@ -12,7 +12,8 @@ from vcsg.files import write_text
 from vcsg.run.record import Record
 from vcsg.study import methods
 from vcsg.study.methods import Options
-from vcsg.study.running.runs import Show, initial_model, load_workload, threads
+from vcsg.study.running.miniature import initial_model, load_workload
+from vcsg.study.running.runs import Show, threads
 from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
 from vcsg.training.session import Session, SessionOptions

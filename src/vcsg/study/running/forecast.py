@@ -12,24 +12,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
-from vcsg.silence import without_warnings
-from vcsg.study import methods
 from vcsg.study.budgets import Budget
 from vcsg.study.methods import Options
 from vcsg.study.plan import Study
 from vcsg.study.protocols import Entry
 from vcsg.study.running import tasks
-from vcsg.study.running.runs import BATCH, EARLY_EVALUATIONS, initial_model, load_workload, threads, warm_up
+from vcsg.study.running.miniature import first_samples, initial_model, load_workload, run_in_miniature, warm_up
+from vcsg.study.running.runs import BATCH, EARLY_EVALUATIONS, threads
 from vcsg.study.running.tasks import Estimating, Running, Searching, StudyTask
-from vcsg.training.choosing import choose_options
-from vcsg.training.evaluation import means, mode
+from vcsg.training.evaluation import means
 from vcsg.training.interrupt import StopRequest
 from vcsg.training.limits import Limits
-from vcsg.training.progress import Silent
-from vcsg.training.session import Session, SessionOptions
 from vcsg.training.sources import TensorSource
 from vcsg.workloads import Workload
 
@@ -144,14 +139,9 @@ def _plain_options(entry: Entry) -> Options:
     return {key: value for key, value in entry.options.items() if key not in ("lr", "L")}
 
 
-def _head(loaded: Workload, device: str) -> TensorSource:
-    return TensorSource("train", tuple(tensor[:SAMPLES] for tensor in loaded.train), torch.device(device))
-
-
 def _loss_time(study: Study, loaded: Workload) -> float:
     """Seconds of the loss of one sample, as an evaluation computes it."""
-    warm_up(study.workload, study.data_dir, study.device, "svrg")
-    model, head = initial_model(loaded, study.seeds[0]), _head(loaded, study.device)
+    model, head = initial_model(loaded, study.seeds[0]), first_samples(loaded, SAMPLES, study.device)
     _losses(loaded, model, head)  # the first time prepares things
     start = time.monotonic()
     _losses(loaded, model, head)
@@ -164,30 +154,19 @@ def _losses(loaded: Workload, model: nn.Module, head: TensorSource) -> None:
 
 def _pass_time(study: Study, loaded: Workload, entry: Entry, stop: StopRequest) -> float:
     """Seconds of n gradients, by a run in miniature, without its first third."""
-    model, head = initial_model(loaded, study.seeds[0]), _head(loaded, study.device)
-    options = _plain_options(entry) | {"lr": 1e-9}
-    if "b" in options:
-        options["b"] = min(options["b"], head.n)
-
-    def objective(batch: object) -> torch.Tensor:
-        return loaded.objective(model, batch)  # type: ignore[arg-type]
-
-    if entry.method == "auto":
-        with mode(model, True):
-            options |= choose_options(model, objective, head, options).options
-    session = Session(
-        model,
-        methods.make(entry.method, model, head.n, options, study.seeds[0]),
-        objective,
+    head, limits = first_samples(loaded, SAMPLES, study.device), Limits(seconds=1.5 * SECONDS)
+    warm_up(study.workload, study.data_dir, study.device, entry.method, entry.options.get("step"))
+    rows = run_in_miniature(
+        loaded,
         head,
-        lambda row, last: None,
-        Limits(seconds=1.5 * SECONDS),
-        SessionOptions(every=0.25),
+        study.device,
+        entry.method,
+        _plain_options(entry),
+        limits,
+        stop,
+        every=0.25,
+        seed=study.seeds[0],
     )
-    with without_warnings():  # that nothing is gained, for one
-        if session.run(entry.label, Silent, stop) == "interrupted":
-            raise KeyboardInterrupt
-    rows = session.history
     start = next((row for row in rows if row["seconds"] >= rows[-1]["seconds"] / 3), rows[0])
     if start["ifo"] >= rows[-1]["ifo"]:
         start = rows[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from vcsg import workloads
 from vcsg.files import locked, replacing, sweep
-from vcsg.run.randomness import seeded
 from vcsg.run.record import Record
 from vcsg.run.watch import Diverged
 from vcsg.study import methods
@@ -29,6 +27,7 @@ from vcsg.study.baselines import BASELINES
 from vcsg.study.budgets import Budget
 from vcsg.study.records import WEIGHTS, Row, RunConfig, RunRecord, load
 from vcsg.study.running import torchrun
+from vcsg.study.running.miniature import initial_model, load_workload, warm_up
 from vcsg.study.running.writing import RunWriter, check_free
 from vcsg.study.targets import Target
 from vcsg.training.checkpoints import Checkpoints, check_same
@@ -52,8 +51,6 @@ BATCH, GRADIENT_BATCH = 1000, 250
 """Samples that are evaluated at once: for losses alone, and with gradients."""
 DONE, BEGUN, RESUMED = 0, 1, 2
 """What the first rank tells the others: the run is done already, begins, or continues from a checkpoint."""
-WARM_UP_SAMPLES = 128
-"""Samples of the short run before the first one of a process, while torch loads what it needs."""
 
 logger = logging.getLogger("vcsg")
 
@@ -84,18 +81,6 @@ class Order:
         return ", ".join(filter(None, (config.protocol, config.label, f"seed {config.seed}")))
 
 
-@lru_cache(maxsize=1)
-def load_workload(name: str, data_dir: str | None, device: str) -> Workload:
-    """The workload of this name; the last one is kept in memory, since all runs of a study use the same."""
-    return workloads.load(name, data_dir=data_dir, device=device)
-
-
-def initial_model(workload: Workload, seed: int) -> nn.Module:
-    """The model with the initial weights of a seed, the same for every method."""
-    with seeded(seed):
-        return workload.make_model()
-
-
 def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
     """Do the run, or what is left of it, and write its records.
 
@@ -109,7 +94,7 @@ def execute(order: Order, stop: StopRequest, show: Show) -> RunRecord:
     with threads(config.threads), locked(order.path) if torchrun.rank() == 0 else nullcontext():
         if not order.resume and torchrun.rank() == 0:
             check_free(order.path)
-        warm_up(config.workload, order.data_dir, config.device, config.method if config.method in BASELINES else "svrg")
+        warm_up(config.workload, order.data_dir, config.device, config.method, config.options.get("step"))
         execution = Execution(order, workload)
         if torchrun.rank() == 0:
             return execution.take_up() or execution.perform(stop, show)
@@ -390,21 +375,3 @@ class Warnings:
             self._messages.append(record.getMessage())
         else:
             logging.root.handle(record)
-
-
-@cache
-def warm_up(name: str, data_dir: str | None, device: str, method: str) -> None:
-    """Take a few steps, while torch loads parts of itself, so that no method's time includes that."""
-    workload = load_workload(name, data_dir, device)
-    n = min(WARM_UP_SAMPLES, workload.n)
-    model = initial_model(workload, 0)
-    optimizer = methods.make(method, model, n, {"lr": 1e-6, "b": min(16, n)}, 0)
-    head = [tensor[:n] for tensor in workload.train]
-    for batch in optimizer.batches(head, passes=3, ifo=None, until=None):
-
-        def closure(batch: Any = batch) -> Tensor:
-            loss = workload.objective(model, tuple(batch))
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.detach()
-
-        optimizer.step(closure)
