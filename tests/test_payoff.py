@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,13 @@ def test_the_sentences_count_what_the_ratios_say() -> None:
     assert "| plain | 16 | PAGE | 1 of 1 | 2 | 1.00 | 1 | 1.00 | 30.0 % | 0.1 (× 1) |" in markdown(found)
 
 
+def test_a_study_that_was_broken_off_is_read_by_the_seeds_that_all_have() -> None:
+    """A rule of which only an estimator with anchors has come to its end is told too."""
+    fast = [(0.0, 1.0), (1.0, 0.4), (4.0, 0.1)]
+    only = Payoff("network", "w/m", 100, "test_error", 0.5, "cpu", 1, None, [cell("svrg", fast)])
+    assert sentences(only)[-1].startswith("Plain step, fewest gradients: 1 passes (SVRG, anchors of all n, b = 16);")
+
+
 # --- the command
 
 
@@ -154,7 +163,16 @@ def test_every_combination_runs_and_is_kept(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("evaluations.jsonl")} == stamps
     assert payoff_cells.read(tmp_path / "out" / "payoff.json")[0].goal == 0.3
-    assert "# Does variance reduction pay?" in (tmp_path / "out" / "report.md").read_text()
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "# Does variance reduction pay?" in report
+
+    shutil.rmtree(tmp_path / "out" / "network" / "runs" / "tuned" / "payoff-page-plain-8")
+    (tmp_path / "out" / "payoff.json").unlink()
+    read = call("--records-only", "--only", "network", "--target", "test-error=0.45", "--out", str(tmp_path / "out"))
+    assert read.exit_code == 0, read.output
+    (alone,) = payoff_cells.read(tmp_path / "out" / "payoff.json")
+    kept = [c for c in net.cells if (c.estimator, c.rule) != ("page", "plain")]
+    assert alone == replace(net, cells=kept), "what the runs showed, from their records alone"
 
 
 def test_ratios_are_those_of_the_records_on_mnist_mini(tmp_path: Path) -> None:

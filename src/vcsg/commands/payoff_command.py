@@ -53,13 +53,17 @@ def payoff(
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     report: options.MakeReport = True,
     plan: options.PlanOnly = False,
+    records_only: Annotated[
+        bool,
+        typer.Option("--records-only", help="Run nothing: show what the folder holds, wherever it was measured."),
+    ] = False,
 ) -> None:
     """Measure whether variance reduction pays, in gradients and in seconds.
 
     Every estimator of the gradient meets every step rule and mini-batch size, with a step size that equally many
     short runs choose. The answer is what each needs to a goal, over what the plain mini-batch gradient needs.
     """
-    from vcsg.experiments.payoff.paying import GAP, PROBLEMS, PayoffExperiment, PayoffProblem, without_matrices
+    from vcsg.experiments.payoff.paying import GAP, PROBLEMS, PayoffExperiment, PayoffProblem, show, without_matrices
     from vcsg.experiments.payoff.payoff_study import PayoffGrid
     from vcsg.experiments.payoff.ridge_logistic import NAME
     from vcsg.study.compare import parse_sizes
@@ -74,6 +78,12 @@ def payoff(
             raise ValueError(f"only = {only!r}: choose {' or '.join(PROBLEMS)}, or leave it out for both")
         if not 0 < gap < float("inf"):
             raise ValueError(f"gap = {gap}: give a finite number above 0")
+        goals = [("network", Target.parse(target)), ("convex", Target(GAP, gap))]
+        goals = [(key, goal) for key, goal in goals if only in ("", key)]
+        if records_only:
+            for path in show(goals, out, data_dir, console(), report)[:3]:
+                print(f"Written: {path}")
+            return
         chosen = {"estimators": tuple(words([estimators])), "rules": tuple(words([rules]))}
         common = {name: values for name, values in chosen.items() if values}
         grid = PayoffGrid(
@@ -87,7 +97,7 @@ def payoff(
         )
         problems = []
         if only != "convex":
-            problems.append(PayoffProblem("network", network, Target.parse(target), grid))
+            problems.append(PayoffProblem("network", network, grid))
         if only != "network":
             own = PayoffGrid(
                 **common,
@@ -98,8 +108,7 @@ def payoff(
                 trial_passes=convex_trial_passes,
                 every=every,
             )
-            goal = Target(GAP, gap)
-            problems.append(PayoffProblem("convex", f"{convex}/{NAME}", goal, without_matrices(own)))
+            problems.append(PayoffProblem("convex", f"{convex}/{NAME}", without_matrices(own)))
         experiment = PayoffExperiment(
             problems,
             out,
@@ -117,7 +126,7 @@ def payoff(
             print(f"What is left takes about {experiment.minutes(interrupt):.1f} minutes.")
             return
         done, failures = experiment.run(console(stderr=True), interrupt)
-        made = experiment.show(console(), report)
+        made = show(goals, out, data_dir, console(), report)
         print(f"Records: {out}")
         for path in made[:3]:
             print(f"Written: {path}")

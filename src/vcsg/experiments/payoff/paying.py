@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 
 from vcsg.experiments.drawing import draw_all
 from vcsg.experiments.payoff import ridge_logistic
-from vcsg.experiments.payoff.payoff_cells import Payoff, read_cells, save
+from vcsg.experiments.payoff.payoff_cells import Payoff, complete_runs, read_cells, save
 from vcsg.experiments.payoff.payoff_study import VECTOR, PayoffGrid, make_payoff_study, with_base_alone
 from vcsg.experiments.payoff.payoff_table import print_payoff
 from vcsg.experiments.payoff.payoff_words import NOTES, report
 from vcsg.files import write_text
-from vcsg.study import compare
-from vcsg.study.plan import Study
+from vcsg.study import compare, plan
 from vcsg.study.running.forecast import forecast, measure
 from vcsg.study.running.miniature import load_workload
 from vcsg.study.targets import Target
@@ -29,29 +27,28 @@ if TYPE_CHECKING:
 
 PROBLEMS = ("network", "convex")
 GAP = "gap"
+"""The measure of the convex problem, f − min f."""
 RECORDS, REPORT = "payoff.json", "report.md"
 
 
 @dataclass(frozen=True)
 class PayoffProblem:
-    """A problem, what is measured on it, and the grid that is run."""
+    """A problem, and the grid that is run on it."""
 
     key: str
+    """"network" or "convex"."""
     workload: str
-    goal: Target
-    """The value to reach: of a metric of studies, or of "gap", f − min f."""
     grid: PayoffGrid
 
 
 class PayoffExperiment:
-    """The experiment in a folder: a study for each problem, and what is made of their records."""
+    """The experiment in a folder: a study for each problem."""
 
     def __init__(self, problems: list[PayoffProblem], folder: Path, command: str, **options: Any) -> None:
-        self._problems, self._folder, self._command = problems, folder, command
-        self._studies = [self._study(one, options) for one in problems]
-
-    def _study(self, one: PayoffProblem, options: dict[str, Any]) -> Study:
-        return make_payoff_study(one.workload, self._folder / one.key, one.grid, command=self._command, **options)
+        self._problems = problems
+        self._studies = [
+            make_payoff_study(one.workload, folder / one.key, one.grid, command=command, **options) for one in problems
+        ]
 
     def plan(self) -> list[str]:
         """What will be run, in words."""
@@ -82,33 +79,50 @@ class PayoffExperiment:
                 return False, failures
         return True, failures
 
-    def read(self) -> list[Payoff]:
-        """What the records say so far; problems without a complete cell are left out."""
-        found = [self._payoff(one, study) for one, study in zip(self._problems, self._studies, strict=True)]
-        return [one for one in found if one.cells]
 
-    def _payoff(self, one: PayoffProblem, study: Study) -> Payoff:
-        least = self._least(study) if one.goal.metric == GAP else None
-        cells = read_cells(study.folder, one.goal.metric, least)
-        device = torch.cuda.get_device_name(study.device) if study.device.startswith("cuda") else "one CPU thread"
-        return Payoff(one.key, one.workload, study.n, one.goal.metric, one.goal.value, device, study.jobs, least, cells)
+def read_payoff(key: str, folder: Path, goal: Target, data_dir: str | None = None) -> Payoff | None:
+    """What the records of a problem say so far, wherever they were made; None where no combination is complete."""
+    runs = complete_runs(folder)
+    if not runs:
+        return None
+    config, made_on = runs[0].config, runs[0].environment["device"]
+    least = _least(config.workload, data_dir) if goal.metric == GAP else None
+    cells = read_cells(runs, goal.metric, least)
+    cpu = "one CPU thread" if config.threads == 1 else f"{config.threads} CPU threads"
+    device, jobs = made_on if config.device.startswith("cuda") else cpu, plan.read(folder)["jobs"]
+    return Payoff(key, config.workload, config.n, goal.metric, goal.value, device, jobs, least, cells)
 
-    def _least(self, study: Study) -> float:
-        rows, targets = load_workload(study.workload, study.data_dir, study.device).train
-        return ridge_logistic.least_value(rows, targets)
 
-    def show(self, console: Console, with_figures: bool = True) -> list[Path]:
-        """Print tables, write the measurements and the report, and draw the figure; returns the files."""
-        found = self.read()
-        for one in found:
-            print_payoff(console, one)
-        if not found:
-            console.print("No combination has come to its end.")
-            return []
-        save(found, self._folder / RECORDS)
-        write_text(self._folder / REPORT, report(found, self._command, NOTES))
-        made = [self._folder / RECORDS, self._folder / REPORT]
-        return [*made, *(draw_payoffs(found, self._folder / "figures") if with_figures else [])]
+def _least(workload: str, data_dir: str | None) -> float:
+    rows, targets = load_workload(workload, data_dir, "cpu").train
+    return ridge_logistic.least_value(rows, targets)
+
+
+def show(problems: Sequence[tuple[str, Target]], folder: Path, data_dir: str | None, console: Console,
+         with_figures: bool = True) -> list[Path]:  # fmt: skip
+    """Print tables of what a folder holds, write the measurements and the report, and draw the figure.
+
+    Returns the files.
+
+    Args:
+        problems: "network" or "convex", each with the value to reach.
+        folder: the folder of the experiment.
+        data_dir: the folder of the data, for min f.
+        console: where to print.
+        with_figures: whether to draw. (Needs matplotlib.)
+    """
+    read = [read_payoff(key, folder / key, goal, data_dir) for key, goal in problems if (folder / key).is_dir()]
+    found = [one for one in read if one is not None and one.cells]
+    for one in found:
+        print_payoff(console, one)
+    if not found:
+        console.print("No combination has come to its end.")
+        return []
+    save(found, folder / RECORDS)
+    commands = [text for one in found for text in plan.commands_of(plan.read(folder / one.key))]
+    write_text(folder / REPORT, report(found, list(dict.fromkeys(commands)), NOTES))
+    made = [folder / RECORDS, folder / REPORT]
+    return [*made, *(draw_payoffs(found, folder / "figures") if with_figures else [])]
 
 
 def draw_payoffs(found: list[Payoff], folder: Path) -> list[Path]:

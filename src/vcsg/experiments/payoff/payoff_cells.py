@@ -162,13 +162,19 @@ def _by_seed(cell: PayoffCell, base: PayoffCell, goal: float, unit: str) -> Iter
             yield own / other
 
 
-def read_cells(folder: Path, measure: str, least: float | None) -> list[PayoffCell]:
-    """The cells of which every run is done, from the records of a study."""
-    found: dict[str, list[RunRecord]] = {}
-    for run in load(folder / "runs") if (folder / "runs").is_dir() else []:
-        if run.status in ("finished", "failed") and run.evaluations:
-            found.setdefault(run.config.method, []).append(run)
-    cells = [_cell(name, sorted(runs, key=lambda run: run.config.seed), measure, least) for name, runs in found.items()]
+def complete_runs(folder: Path) -> list[RunRecord]:
+    """The runs of a study that have come to their end."""
+    found = load(folder / "runs") if (folder / "runs").is_dir() else []
+    return [run for run in found if run.status in ("finished", "failed") and run.evaluations]
+
+
+def read_cells(records: Iterable[RunRecord], measure: str, least: float | None) -> list[PayoffCell]:
+    """The cells of these runs, with the seeds that all of them have: a study may have been broken off."""
+    found: dict[str, dict[int, RunRecord]] = {}
+    for run in records:
+        found.setdefault(run.config.method, {})[run.config.seed] = run
+    seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
+    cells = [_cell(name, [own[seed] for seed in seeds], measure, least) for name, own in found.items() if seeds]
     order = list(ESTIMATORS)
     return sorted(cells, key=lambda cell: (RULES.index(cell.rule), cell.b, order.index(cell.estimator)))
 

@@ -42,7 +42,7 @@ def _paid(found: Payoff, unit: str) -> str:
         ratio(cell, base, found.goal, unit).pays for cell, base in found.pairs() if ESTIMATORS[cell.estimator].reduces
     ]
     yes, no, open_ = (answers.count(answer) for answer in (True, False, None))
-    left = f"; {open_} are not decided, for neither came there" if open_ else ""
+    left = f"; {open_} are not decided, for the budget ended too soon" if open_ else ""
     return (
         f"{title(found)}: with the same step rule and b, an estimator that reduces variance took fewer {SPENT[unit]} "
         f"than the mini-batch gradient in {yes} of {len(answers)} comparisons, and not fewer in {no}{left}."
@@ -55,7 +55,7 @@ def _first(found: Payoff, rule: str) -> Iterator[str]:
     for unit in UNITS:
         best = min(own, key=lambda cell: cell.cost(found.goal, unit))
         plain = min((cell for cell in own if not ESTIMATORS[cell.estimator].reduces),
-                    key=lambda cell: cell.cost(found.goal, unit))  # fmt: skip
+                    key=lambda cell: cell.cost(found.goal, unit), default=best)  # fmt: skip
         if math.isfinite(best.cost(found.goal, unit)):
             beside = "" if best is plain else f", the best without variance reduction {_took(found, plain, unit)}"
             parts.append(f"fewest {SPENT[unit]}: {_took(found, best, unit)}{beside}")
@@ -91,9 +91,9 @@ def markdown(found: Payoff) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def report(payoffs: Sequence[Payoff], command: str, notes: Sequence[str]) -> str:
+def report(payoffs: Sequence[Payoff], commands: Sequence[str], notes: Sequence[str]) -> str:
     """The whole report in Markdown."""
-    parts = ["# Does variance reduction pay?", f"```sh\n{command}\n```"]
+    parts = ["# Does variance reduction pay?", "```sh\n" + "\n".join(commands) + "\n```"]
     parts += [f"- {sentence}" for found in payoffs for sentence in sentences(found)]
     parts += ["![What every estimator needed to the goal, beside the mini-batch gradient](figures/payoff.png)"]
     parts += [f"## {title(found)}\n\n{setup(found)}\n\n{markdown(found)}" for found in payoffs]
