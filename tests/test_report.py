@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import statistics
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ from vcsg.study.methods import reduces_variance
 from vcsg.study.report.layout import log_values
 from vcsg.study.report.markup import Markup, tag, text
 from vcsg.study.view.findings import findings, listed
+from vcsg.study.view.markdown_page import write_page
 from vcsg.study.view.sections import sections
 
 HOSTILE = "<script>alert(1)</script>\"' & </pre><b>$title"
@@ -500,3 +502,32 @@ class TestBrowser:
         phone.until(f"!{box}.classList.contains('more')")
         left = phone.evaluate(f"{box}.querySelector('tbody th').getBoundingClientRect().left")
         assert left < 40  # the names stay
+
+
+def test_the_page_in_markdown_has_the_numbers_of_the_records(studies: Path, tmp_path: Path) -> None:
+    """Medians of what the runs say, computed here by hand; the findings of the terminal; links to pictures."""
+    picture = tmp_path / "figures" / "fig1.png"
+    found = sections([studies / "mnist"])
+    page = write_page(found, tmp_path / "page.md", [picture, picture.with_suffix(".pdf")]).read_text(encoding="utf-8")
+    (section,) = found
+    runs = [run for run in section.runs if (run.config.protocol, run.config.method) == ("paper", "vcsg")]
+    seconds = [row["seconds"] for run in runs if (row := run.reach("test_error", 0.025))]
+    assert len(seconds) == len(runs) == 2
+    (line,) = (line for line in page.splitlines() if line.startswith("| VCSG | paper | 2 of 2 seeds |"))
+    assert f"{statistics.median(seconds):.1f} ({min(seconds):.1f}–{max(seconds):.1f})" in line
+    for sentence in findings(section):
+        assert f"- {sentence}".replace("\u00a0", " ") in page
+    assert "| paper | SCSG | 2 × |" in page
+    assert page.endswith("![fig1](figures/fig1.png)\n")
+    assert HOSTILE.replace("|", "\\|") in page
+    assert all(line.count(" | ") == page.splitlines()[k - 1].count(" | ") for k, line in enumerate(page.splitlines())
+               if line.startswith("| ") and page.splitlines()[k - 1].startswith("| "))  # fmt: skip
+
+
+def test_findings_where_nothing_is_decided(tmp_path: Path) -> None:
+    """Where none of the paper's four comes to the target, its order is neither confirmed nor not."""
+    write_study(tmp_path, passes=0.5, seeds=1, every=0.5)
+    said = " ".join(findings(sections([tmp_path])[0])).replace("\u00a0", " ")
+    assert (
+        "The paper's order (VCSG, SCSG, SVRG, SGD) is not decided: none of them came to a test error of 2.5 %." in said
+    )

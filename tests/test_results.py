@@ -101,7 +101,10 @@ def test_what_the_page_says_of_networks_and_variance_reduction() -> None:
         for b in net.sizes:
             without = min(costs["sgd", rule, b], costs["momentum", rule, b])
             assert without < min(costs[key, rule, b] for key in reducing), "one without variance reduction came first"
+            assert costs["momentum", rule, b] < min(costs[key, rule, b] for key in reducing), "momentum came before all"
     assert (costs["momentum", "plain", 16], costs["momentum", "orthogonal", 16]) == (2.0, 1.0)
+    assert min(costs[key, "plain", b] for key in reducing for b in net.sizes) == pytest.approx(3.5, abs=0.01)
+    assert min(costs[key, "orthogonal", b] for key in reducing for b in net.sizes) == pytest.approx(1.5, abs=0.01)
     seconds = {c.estimator: c.cost(net.goal, "seconds") for c in net.cells if (c.rule, c.b) == ("orthogonal", 256)}
     ratios = [seconds[key] / seconds["sgd"] for key in reducing]
     assert sum(ratio < 1 for ratio in ratios) > len(ratios) / 2

@@ -15,7 +15,10 @@ from vcsg.commands.showing import draw
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or studies.")],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file; the default is report.html in the first folder.")
+        Path | None,
+        typer.Option(
+            help="The file: .html, or .md for a page in Markdown; the default is report.html in the first folder."
+        ),
     ] = None,
     target: options.Targets = None,
     import_: options.Import = None,
@@ -39,5 +42,9 @@ def report(
             found = [section.aiming_at(wanted) for section in found]
         outcome.print_outcome(console(), found)
         drawn = draw(folders[0] if out is None else out.parent, found)
-        made = outcome.write_report(found, folders, out or folders[0] / "report.html", drawn)
+        place = out or folders[0] / "report.html"
+        if place.suffix == ".md":
+            made = outcome.write_markdown(found, place, drawn)
+        else:
+            made = outcome.write_report(found, folders, place, drawn)
         print(f"Report: {made}")

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from vcsg.study.records import RunRecord
 from vcsg.study.view.findings import findings
+from vcsg.study.view.markdown_page import write_page
 from vcsg.study.view.sections import Section, sections
 from vcsg.study.view.tables import remarks, tables
 from vcsg.study.view.words import SPACE
@@ -73,3 +74,8 @@ def write_report(found: list[Section], folders: Sequence[Path], path: Path, pict
     from vcsg.study import report
 
     return report.write(found, folders, path, pictures)
+
+
+def write_markdown(found: list[Section], path: Path, pictures: Iterable[Path] = ()) -> Path:
+    """Write the same as a page in Markdown."""
+    return write_page(found, path, pictures)

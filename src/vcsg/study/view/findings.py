@@ -69,11 +69,12 @@ def _first(lines: list[Line], target: Target) -> list[str]:
 
 def _behind(own: list[Line], best: Line, lines: list[Line], target: Target) -> str:
     said, least = [], _seconds(best, target)
-    for line in own:
-        seconds, rules = _seconds(line, target), _rules(line, lines)
-        times = f", {short(seconds / least)} times as long" if least else ""
-        reached = f"took {amount('seconds', seconds)}{times}{rules}"
-        said.append(f"did not reach it within its budget{rules}" if math.isinf(seconds) else reached)
+    for line in (line for line in own if math.isfinite(_seconds(line, target))):
+        times = f", {short(_seconds(line, target) / least)} times as long" if least else ""
+        said.append(f"took {amount('seconds', _seconds(line, target))}{times}{_rules(line, lines)}")
+    missed = [_rules(line, lines) for line in own if math.isinf(_seconds(line, target))]
+    if missed:
+        said.append(f"did not reach it within its budget{' or'.join(missed)}")
     return listed(said)
 
 
@@ -258,6 +259,9 @@ def _papers_order(section: Section, lines: list[Line]) -> list[str]:
     wrong = [(a, b) for a, b in pairs if _seconds(ran[a], target) > _seconds(ran[b], target)]
     tied = any(_seconds(ran[a], target) == _seconds(ran[b], target) for a, b in pairs)
     verdict = "confirmed as far as it can be seen" if tied else "confirmed"
+    if all(math.isinf(_seconds(line, target)) for line in ran.values()):
+        verdict = f"not decided: none of them came to a {target_text(target)}"
+        return [f"The paper's order ({', '.join(name.upper() for name in names)}) is {verdict}."]
     if wrong:
         verdict = f"not confirmed: {'; '.join(f'{ran[b].label} was faster than {ran[a].label}' for a, b in wrong)}"
     order = ", ".join(name.upper() for name in names)

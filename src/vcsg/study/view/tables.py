@@ -39,59 +39,61 @@ def tables(runs: list[RunRecord], targets: list[Target], width: int) -> list[Tab
     made = []
     for workload in dict.fromkeys(line.workload for line in lines):
         own = [line for line in lines if line.workload == workload]
-        title = _title(workload, [run for run in runs if run.config.workload == workload])
+        heading = title(workload, [run for run in runs if run.config.workload == workload])
         each: list[Target | None] = list(targets) or [None]
-        made += [_fitting(title, own, target, width) for target in each]
+        made += [_fitting(heading, own, target, width) for target in each]
     return made
 
 
-def _title(workload: str, runs: list[RunRecord]) -> str:
+def title(workload: str, runs: list[RunRecord]) -> str:
+    """The name of a workload, its number of samples, and the seeds of its runs."""
     seeds = sorted({run.config.seed for run in runs if run.config.role == "run"})
     named = ", ".join(map(str, seeds))
     return f"{workload} (n = {max(run.config.n for run in runs):,}), seed{'s' * (len(seeds) > 1)} {named}"
 
 
-def _fitting(title: str, lines: list[Line], target: Target | None, width: int) -> Table:
+def _fitting(heading: str, lines: list[Line], target: Target | None, width: int) -> Table:
     """A table with as many columns as the width has room for."""
-    columns = _columns(lines, target)
-    for rank in sorted({column.rank for column in columns}, reverse=True):
-        table = _table(title, lines, [column for column in columns if column.rank <= rank])
+    known = columns(lines, target)
+    for rank in sorted({column.rank for column in known}, reverse=True):
+        table = _table(heading, lines, [column for column in known if column.rank <= rank])
         if Console(width=1000).measure(table).maximum <= width:
             break
     return table
 
 
-def _table(title: str, lines: list[Line], columns: list[Column]) -> Table:
-    made = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
-    for column in columns:
+def _table(heading: str, lines: list[Line], shown: list[Column]) -> Table:
+    made = Table(title=heading, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", title_style="bold")
+    for column in shown:
         made.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for line in lines:
-        made.add_row(*(column.cell(line) for column in columns))
+        made.add_row(*(column.cell(line) for column in shown))
     return made
 
 
-def _columns(lines: list[Line], target: Target | None) -> list[Column]:
+def columns(lines: list[Line], target: Target | None) -> list[Column]:
+    """The columns that tell of lines of one workload: the way to the target, or what was spent, and the end."""
     protocols = len({line.protocol for line in lines})
-    columns = [Column("method", lambda line: named(line), 0, right=False)]
+    made = [Column("method", lambda line: named(line), 0, right=False)]
     if protocols > 1:
-        columns.append(Column("protocol", lambda line: line.protocol, 1, right=False))
-    columns += _spent() if target is None else _to_target(str(target))
-    shown = {metric for line in lines for metric in line.final}
+        made.append(Column("protocol", lambda line: line.protocol, 1, right=False))
+    made += _spent() if target is None else _to_target(str(target))
+    known = {metric for line in lines for metric in line.final}
     finals = {
         "train_loss": ("training\nloss", lambda v: f"{v:.2g}", 3),
         "test_error": ("test\nerror", lambda v: f"{v:.2%}", 0),
         "test_error_top5": ("top-5\nerror", lambda v: f"{v:.2%}", 0 if target and "top5" in target.metric else 5),
-        "grad_norm2": ("‖∇f‖²", lambda v: f"{v:.2g}", 4 if "test_error" in shown else 0),
+        "grad_norm2": ("‖∇f‖²", lambda v: f"{v:.2g}", 4 if "test_error" in known else 0),
     }
-    columns += [
+    made += [
         Column(heading, _final(metric, show), rank)
         for metric, (heading, show, rank) in finals.items()
-        if metric in shown
+        if metric in known
     ]
-    if target is None and "test_error" in shown:
+    if target is None and "test_error" in known:
         best = min((e for line in lines if (e := line.final["test_error"].median) is not None), default=None)
-        columns.append(Column("ratio\nto best", _error_ratio(best), 2))
-    return columns
+        made.append(Column("ratio\nto best", _error_ratio(best), 2))
+    return made
 
 
 def named(line: Line) -> str:

@@ -1,0 +1,162 @@
+"""The pages on the paper's data sets against the records beside them: every row of their tables is computed again."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vcsg.study.records import RunRecord, load
+from vcsg.study.targets import Target
+from vcsg.study.view.sections import Section, sections
+from vcsg.study.view.summary import claim_rows
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+Values = list[float]
+
+MNIST, CIFAR, CIFAR_NEAR = Target("test_error", 0.025), Target("test_error", 0.3), Target("test_error", 0.4)
+TINY = Target("test_error_top5", 0.55)
+
+
+def way(unit: str, target: Target) -> Callable[[list[RunRecord]], Values]:
+    """What every run took to a target; nothing where most of the runs did not reach it."""
+
+    def values(runs: list[RunRecord]) -> Values:
+        rows = [run.reach(target.metric, target.value) for run in runs]
+        return [row[unit] for row in rows if row] if sum(row is not None for row in rows) > len(runs) / 2 else []
+
+    return values
+
+
+def end(metric: str, scale: float = 1.0) -> Callable[[list[RunRecord]], Values]:
+    """Where every run ended."""
+    return lambda runs: [scale * run.final[metric] for run in runs]
+
+
+PAGES = {
+    "mnist": (
+        MNIST,
+        [way("passes", MNIST), way("seconds", MNIST), end("train_loss"), end("test_error", 100)],
+    ),
+    "cifar10": (
+        CIFAR,
+        [*(way(unit, target) for target in (CIFAR, CIFAR_NEAR) for unit in ("passes", "seconds")),
+         end("train_loss"), end("test_error", 100)],
+    ),
+    "tiny-imagenet": (
+        None,
+        [end("train_loss"), end("test_error_top5", 100), end("test_error", 100), end("seconds")],
+    ),
+}  # fmt: skip
+"""The columns of the table of each page, behind method and protocol: how many seeds reached the target, and these."""
+
+
+def records_of(name: str, folder: Path) -> list[Path]:
+    """The studies of a page, unpacked."""
+    for path in sorted((RESULTS / name).glob("records*.tar.xz")):
+        with tarfile.open(path) as archive:
+            archive.extractall(folder, filter="data")
+    return sorted(path.parent for path in folder.rglob("study.json"))
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of every line of a table whose second cell is a protocol."""
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    return [cells for cells in found if len(cells) > 2 and cells[1] in ("paper", "tuned", "default")]
+
+
+def fits(shown: str, value: float) -> bool:
+    """Whether a number on a page is the value, rounded to the digits that it has."""
+    decimals = len(shown.partition(".")[2])
+    return abs(float(shown) - value) <= 0.5000001 * 10**-decimals
+
+
+def check(cell: str, values: Values) -> None:
+    """A cell has the median and, in brackets, the lowest and the highest; or a dash, or the median alone."""
+    numbers = re.findall(r"\d+(?:\.\d+)?", cell)
+    if not values:
+        assert cell == "–"
+        return
+    expected = [statistics.median(values), min(values), max(values)]
+    assert len(numbers) in (1, 3), cell
+    assert all(map(fits, numbers, expected)), (cell, expected)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_rows_of_a_page_are_those_of_its_records(name: str, tmp_path: Path) -> None:
+    target, columns = PAGES[name]
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in load(*records_of(name, tmp_path)):
+        if run.config.role == "run":
+            label = run.config.label.replace("b_min=", "b ≥ ").replace("b=", "b = ")
+            groups.setdefault((label, run.config.protocol), []).append(run)
+    rows = rows_of((RESULTS / name / "README.md").read_text(encoding="utf-8"))
+    assert {(label, protocol) for label, protocol, *_ in rows} == set(groups)
+    for label, protocol, *cells in rows:
+        runs = groups[label, protocol]
+        assert all(run.status == "finished" for run in runs)
+        if target is not None:
+            reached = sum(run.reach(target.metric, target.value) is not None for run in runs)
+            assert cells.pop(0) == (f"{reached} of {len(runs)}" if reached else "none")
+        assert len(cells) == len(columns)
+        for cell, column in zip(cells, columns, strict=True):
+            check(cell, column(runs))
+
+
+@pytest.mark.parametrize(("name", "target"), [("mnist", MNIST), ("cifar10", CIFAR_NEAR)])
+def test_claims_beside_what_was_measured(name: str, target: Target, tmp_path: Path) -> None:
+    """The speed-ups of VCSG over the three others, as the paper sets all four."""
+    (section,) = sections([path for path in records_of(name, tmp_path) if path.name == name])
+    aimed = section.aiming_at([target])
+    claim = {**(aimed.claim or {}), "target": target.value}
+    page = (RESULTS / name / "README.md").read_text(encoding="utf-8")
+    rows = [row for row in claim_rows(claim, aimed.lines) if row.protocol == "paper"]
+    assert len(rows) == 3
+    for row in rows:
+        cells = [_words(str(one)) for one in (row.seconds, row.ifo)]
+        line = f"| faster than {row.label.replace('b=', 'b = ')} | {row.claimed:g} × | {' | '.join(cells)} |"
+        assert line in page, line
+    (own,) = (line for line in aimed.lines if (line.protocol, line.method) == ("paper", "vcsg"))
+    (cells,) = (line for line in page.splitlines() if line.startswith("| VCSG |") and "passes (" in line)
+    found = [re.findall(r"\d+(?:\.\d+)?", cell) for cell in cells.split("|")[-3:-1]]
+    for numbers, unit in zip(found, ("seconds", "passes"), strict=True):
+        spread = own.to_target[str(target)][unit]
+        assert spread.median is not None
+        assert spread.low is not None
+        assert spread.high is not None
+        assert all(map(fits, numbers, (spread.median, spread.low, spread.high)))
+
+
+def _words(speedup: str) -> str:
+    return speedup.replace("≥", "more than").replace("×", " ×")
+
+
+def of(section: Section, protocol: str, method: str) -> list[RunRecord]:
+    return [run for run in section.runs if (run.config.protocol, run.config.method) == (protocol, method)]
+
+
+def test_what_the_page_on_tiny_imagenet_says_of_vcsg(tmp_path: Path) -> None:
+    """L and ε at the start, ‖∇f‖² after the first epoch and later, and the size that anchors shrink to."""
+    (section,) = sections(records_of("tiny-imagenet", tmp_path))
+    own = of(section, "paper", "vcsg")
+    page = (RESULTS / "tiny-imagenet" / "README.md").read_text(encoding="utf-8")
+    smoothness = [run.notes["L"]["L"] for run in own]
+    assert "estimated as 9,700 to 14,200" in page
+    assert (round(min(smoothness), -2), round(max(smoothness), -2)) == (9700, 14200)
+    eps = [run.epochs[0]["eps"] for run in own]
+    assert "ε, 5,300 to 14,100" in page
+    assert (round(min(eps), -2), round(max(eps), -2)) == (5300, 14100)
+    second = [run.epochs[1]["gradient_norm2"] for run in own]
+    assert "‖∇f‖² was measured as 1,005 to 6,081 after the first" in page
+    assert (round(min(second)), round(max(second))) == (1005, 6081)
+    later = [statistics.median(epoch["gradient_norm2"] for epoch in run.epochs[2:]) for run in own]
+    assert "the median over the rest of a run is 2 to 3" in page
+    assert 1.5 < min(later) <= max(later) < 3.5
+    assert {min(epoch["B"] for epoch in run.epochs) for run in own} == {32}
+    losses = {run.config.seed: run.evaluations[0]["train_loss"] for run in own}
+    assert "the loss of the\n  initial nets is 7 to 11" in page
+    assert (round(min(losses.values())), round(max(losses.values()))) == (7, 11)
