@@ -135,6 +135,28 @@ def _words(speedup: str) -> str:
     return speedup.replace("≥", "more than").replace("×", " ×")
 
 
+def test_the_searches_on_mnist(tmp_path: Path) -> None:
+    """The best of every complete search, by its training loss."""
+    with tarfile.open(RESULTS / "mnist" / "searches-h200.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    trials: dict[str, list[RunRecord]] = {}
+    for run in load(tmp_path):
+        trials.setdefault(run.config.label.replace(", b_min=16", "").replace(", b=16", ""), []).append(run)
+    page = (RESULTS / "mnist" / "README.md").read_text(encoding="utf-8")
+    losses = {}
+    for label, own in trials.items():
+        if len(own) < 15:
+            assert label == "Muon (torch)"
+            continue
+        best = min(own, key=lambda run: run.final["train_loss"])
+        losses[label] = best.final["train_loss"]
+        least = " (the least)" if label == "VCSG" else ""
+        cells = f"{best.notes['b']}{least} | {best.config.options['lr']:.3g} | {best.notes['factor']:.3g}"
+        assert f"| {label} | {cells} | {losses[label]:.4f} |" in page, (label, cells, losses[label])
+    assert len(losses) == 6
+    assert min(losses[name] for name in ("SVRG", "SCSG", "VCSG")) > 5 * losses["SGD, momentum 0.9"]
+
+
 def of(section: Section, protocol: str, method: str) -> list[RunRecord]:
     return [run for run in section.runs if (run.config.protocol, run.config.method) == (protocol, method)]
 

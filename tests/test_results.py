@@ -105,6 +105,10 @@ def test_what_the_page_says_of_networks_and_variance_reduction() -> None:
     assert (costs["momentum", "plain", 16], costs["momentum", "orthogonal", 16]) == (2.0, 1.0)
     assert min(costs[key, "plain", b] for key in reducing for b in net.sizes) == pytest.approx(3.5, abs=0.01)
     assert min(costs[key, "orthogonal", b] for key in reducing for b in net.sizes) == pytest.approx(1.5, abs=0.01)
+    momentum = [costs["momentum", rule, b] for rule in net.rules for b in net.sizes]
+    best = [min(costs[key, rule, b] for key in reducing) for rule in net.rules for b in net.sizes]
+    told = f"momentum {min(momentum):.2g} to {max(momentum):.2g} passes, the best with variance reduction"
+    assert f"{told} {min(best):.2g} to {max(best):.2g} |" in (FOLDER.parents[2] / "README.md").read_text()
     seconds = {c.estimator: c.cost(net.goal, "seconds") for c in net.cells if (c.rule, c.b) == ("orthogonal", 256)}
     ratios = [seconds[key] / seconds["sgd"] for key in reducing]
     assert sum(ratio < 1 for ratio in ratios) > len(ratios) / 2
