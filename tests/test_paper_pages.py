@@ -182,3 +182,20 @@ def test_what_the_page_on_tiny_imagenet_says_of_vcsg(tmp_path: Path) -> None:
     losses = {run.config.seed: run.evaluations[0]["train_loss"] for run in own}
     assert "the loss of the\n  initial nets is 7 to 11" in page
     assert (round(min(losses.values())), round(max(losses.values()))) == (7, 11)
+
+
+def test_measuring_L_again_on_tiny_imagenet(tmp_path: Path) -> None:
+    """L of the defaults at the start and at the end, and what the second measurement cost."""
+    (section,) = sections(records_of("tiny-imagenet", tmp_path))
+    own = of(section, "default", "vcsg")
+    again = [run for run in own if run.config.options.get("measure_again")]
+    assert (len(own), len(again)) == (4, 2)
+    page = (RESULTS / "tiny-imagenet" / "README.md").read_text(encoding="utf-8")
+    for run in own:
+        assert {epoch["L"] for epoch in run.epochs} == {run.epochs[0]["L"]}, "a second value was not taken"
+        assert f"{run.epochs[0]['L']:,.0f}" in page
+    for run in again:
+        (once,) = (other for other in own if other not in again and other.config.seed == run.config.seed)
+        pairs = zip(run.epochs, once.epochs, strict=False)
+        first = next(a["passes"] - b["passes"] for a, b in pairs if a["passes"] != b["passes"])
+        assert f"{first:.2f} passes" in page.replace("\n  ", " ")
