@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.utils.data import SubsetRandomSampler
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
-from vcsg.run.feeding import check_length
+from vcsg.run.feeding import PhaseSampler, check_length, sized_batches
 
 CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients at two points, or at one anchor:
     def closure():
@@ -56,20 +57,49 @@ def check_loader(loader: Any, n: int, batch_size: int | None) -> None:
         )
 
 
-def counted(batches: Iterator[tuple[Any, int | None]], loader: Any, n: int) -> Iterator[tuple[Any, int | None]]:
-    """The batches of a pass with their sizes, as long as they are no more than n samples.
+@dataclass
+class HandedBatch:
+    """A batch that `loop` has handed over, which is to be used once."""
+
+    samples: int | None
+    used: bool = False
+
+    def check_unused(self) -> None:
+        if self.used:
+            raise RuntimeError(
+                "a second step for one batch of optimizer.loop(loader): call step once for each batch that it yields"
+            )
+
+    def check_used(self) -> None:
+        if not self.used:
+            raise RuntimeError(
+                "the last batch of optimizer.loop(loader) was not used: call step once for each batch that it yields. "
+                "To leave batches out, or for a step of several, loop over the loader itself, with batch_size= for all "
+                "samples of a step"
+            )
+
+
+def one_pass(loader: Iterable[Any], n: int, hold: Callable[[HandedBatch | None], None]) -> Iterator[Any]:
+    """The batches of a pass, as long as they are no more than n samples; `hold` is given what is known of each.
 
     A data set of known length was looked at before; a sampler may well draw some of its samples again.
     """
     total, known = 0, isinstance(getattr(loader, "dataset", None), Sized)
-    for batch, size in batches:
-        total += size or 0
-        if total > n and not known:
-            raise ValueError(
-                f"{total} samples and perhaps more in one pass of the loader, the optimizer was made for n = {n}: "
-                "make it with the number of samples as n"
-            )
-        yield batch, size
+    try:
+        for batch, size in sized_batches(loader):
+            total += size or 0
+            if total > n and not known:
+                raise ValueError(
+                    f"{total} samples and perhaps more in one pass of the loader, the optimizer was made for n = {n}: "
+                    "make it with the number of samples as n"
+                )
+            held = HandedBatch(size)
+            hold(held)
+            yield batch
+            del batch  # or it would be held while the next one is read
+            held.check_used()
+    finally:
+        hold(None)
 
 
 def check_closureless(course: Course) -> None:
@@ -83,15 +113,18 @@ def check_closureless(course: Course) -> None:
         )
 
 
-def check_source(samples: int | None, drawn: bool) -> None:
-    """Refuse a batch that was neither drawn by the optimizer nor comes from a loop that was announced."""
-    if samples is not None:
-        raise ValueError(f"samples = {samples!r} is for the batches of a loop: give the optimizer its batch_size=")
-    if not drawn:
+def check_source(samples: int | None, sampler: PhaseSampler) -> None:
+    """Refuse a batch that was not drawn by the optimizer, or of which the loop says another size than was drawn."""
+    if not sampler.has_drawn:
         raise RuntimeError(
             "this batch was not drawn by the optimizer, which was made without batch_size=: make it with "
             "batch_size= where an ordinary loop hands over the batches, or read them from "
             "optimizer.batches(data, passes=...) and call step once for each"
+        )
+    if samples is not None and samples != sampler.size:
+        raise ValueError(
+            f"samples = {samples!r}: {sampler.size} samples were drawn for this step, and all are to be evaluated; "
+            "leave samples= out, or give the optimizer batch_size= where a loop has batches of its own"
         )
 
 

@@ -267,6 +267,12 @@ class Course:
             state.good_size = max(state.good_size, anchor.B)  # so that the point gone back to is as well known
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
+        if state.good_epoch == 0 and judging.ignores_batches(total, g_norm2):
+            logger.warning(
+                "all %d batches of the first anchor have the same loss and gradient, to the last bit: does the closure "
+                "evaluate the batch in hand, or the same tensors each time?",
+                total.chunks,
+            )
         state.anchor, state.depth, state.last_losses = anchor, 0, []
         planning.remember_variance(state, anchor.variance)
         self._accept_point()

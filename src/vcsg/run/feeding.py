@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from vcsg.run.randomness import seeded
@@ -29,7 +29,7 @@ class PhaseSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         share, phase, position = self._remaining()
-        _check_reader(phase.n)
+        _check_reader(phase.n, self)
         while position < phase.count and self._remaining()[1] is phase:
             own = share.part(phase, position)[0]
             self.hand_over(phase, position)
@@ -46,18 +46,34 @@ class PhaseSampler(Sampler[list[int]]):
         _, phase, position = self._remaining()
         return self._drawn[0] == phase.number and position <= self._drawn[1]
 
+    @property
+    def size(self) -> int:
+        """How many samples this rank has of the batch that the next step is for."""
+        share, phase, position = self._remaining()
+        own = share.part(phase, position)[0]
+        return int(own.stop - own.start)
+
     def __len__(self) -> int:
         share, phase, position = self._remaining()
         return share.steps(phase, position)
 
 
-def _check_reader(n: int) -> None:
-    """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks."""
+def _check_reader(n: int, sampler: PhaseSampler) -> None:
+    """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks.
+
+    And for one that would make a batch of several batches, as if each of them were the number of a sample.
+    """
     frame: FrameType | None = sys._getframe(2)
     for _ in range(8):  # a few, for samplers that wrap this one
         reader = frame.f_locals.get("self") if frame else None
         if isinstance(reader, _BaseDataLoaderIter):
             check_length(reader._dataset, n)
+            asked: Any = reader._index_sampler
+            if isinstance(asked, BatchSampler) and getattr(asked, "sampler", None) is sampler:
+                raise ValueError(
+                    f"the DataLoader was made with sampler=optimizer.sampler, and puts {asked.batch_size} of its "
+                    "batches into one: give batch_sampler=optimizer.sampler, and no batch_size"
+                )
             return
         frame = frame.f_back if frame else None
 
@@ -89,6 +105,35 @@ def _rows(batch: Any) -> int | None:
     if isinstance(batch, (tuple, list)):
         return next((rows for rows in map(_rows, batch) if rows is not None), None)
     return len(batch) if isinstance(batch, Tensor) and batch.dim() else None
+
+
+def check_rows(batch: Any, drawn: int) -> None:
+    """Refuse a batch that shows another number of samples than were drawn for it.
+
+    That is certain where all its tensors have one length, which is another, and nothing in it has as many entries as
+    were drawn, along any axis: sequences may come first, and rows be those of graphs. A single sample may be bare.
+    """
+    lengths: set[int] = set()
+    if drawn > 1 and _are_rows(batch, drawn, lengths) and len(lengths) == 1:
+        raise ValueError(
+            f"the batch has {lengths.pop()} rows, and {drawn} samples were drawn for it: let dataset and collate_fn "
+            "return all that are asked for, each once. Where rows are not samples, let the batch hold something with "
+            "one entry for each sample too, such as their lengths"
+        )
+
+
+def _are_rows(item: Any, drawn: int, lengths: set[int]) -> bool:
+    """Whether everything in a batch may be rows of another number of samples than drawn; notes the lengths."""
+    if isinstance(item, Tensor):
+        if item.is_nested or not item.dim() or drawn in item.shape:
+            return False
+        lengths.add(len(item))
+        return True
+    if isinstance(item, Mapping):
+        return all(_are_rows(value, drawn, lengths) for value in item.values())
+    if isinstance(item, (tuple, list)):
+        return len(item) != drawn and all(_are_rows(value, drawn, lengths) for value in item)
+    return item is None or isinstance(item, (str, int, float))
 
 
 Feed = Callable[[Phase, int], Iterator[Any]]
@@ -160,7 +205,12 @@ def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed
         # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.
         with seeded(phase.seeds[-1]):
             iterator = iter(loader)
-        yield from iterator
+        parts = sampler.share.parts(phase, position)
+        for batch in iterator:
+            own = next(parts)
+            check_rows(batch, own.stop - own.start)
+            yield batch
+            del batch  # or it would be held while the next one is read
 
     return batches
 
