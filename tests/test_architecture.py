@@ -11,9 +11,9 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "silence", "planted", "method", "theory", "run", "gpu", "optimizer_options",
-        "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
-        "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
-        "cli", "__main__",
+        "making_runs", "ordinary_loops", "calling_frameworks", "drawn_batches", "optimizer_state", "preset_face",
+        "optimizer", "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend",
+        "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "theory": [

@@ -11,7 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import vcsg
 from vcsg.workloads import mnist_mini
@@ -92,6 +99,19 @@ def test_a_loader_that_is_confined_to_a_part_has_as_many_samples() -> None:
     vcsg.SVRG(model.parameters(), n=32, batch_size=8, lr=0.1).expect(loader)
     with pytest.raises(ValueError, match="holds 32 samples, the optimizer was made for n = 64"):
         vcsg.SVRG(model.parameters(), n=64, batch_size=8, lr=0.1).expect(loader)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [WeightedRandomSampler([1.0] * 64, 64), RandomSampler(range(64), replacement=True)],
+    ids=lambda s: type(s).__name__,
+)
+def test_samples_that_are_drawn_more_than_once_make_no_anchor(sampler: Any) -> None:
+    """They would be taken for all n samples, each once, and ‖∇f‖² for measured exactly."""
+    loader = DataLoader(TensorDataset(*data(64)), 8, sampler=sampler)
+    with pytest.raises(ValueError, match=rf"the {type(sampler).__name__} .* n = 64 samples, each once.* shuffle=True"):
+        vcsg.SVRG(net().parameters(), lr=0.1).loop(loader)
+    next(vcsg.Adam(net().parameters()).loop(loader))
 
 
 class Stream(IterableDataset):

@@ -220,3 +220,13 @@ def test_other_optimizers_are_refused() -> None:
         trainer(FiniteSumCallback()).fit(module, loader())
     with pytest.raises(ValueError, match=r"passes = -1: give a number, at least 0"):
         FiniteSumCallback(passes=-1)
+
+
+def test_the_length_of_the_data_that_the_trainer_reads() -> None:
+    """Without our callback too; a Trainer that reads a part of the loader tells nothing of it."""
+    module = Net(lambda model: made(model, "vcsg", n=96))  # a multiple of the batch size, which no batch would show
+    with pytest.raises(ValueError, match="the dataset holds 200 samples, the optimizer was made for n = 96"):
+        trainer(max_epochs=1).fit(module, loader())
+    part = trainer(max_epochs=1, limit_train_batches=6)
+    part.fit(module, loader())
+    assert part.optimizers[0].passes >= 1

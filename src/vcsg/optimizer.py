@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from vcsg.calling_frameworks import check_caller
 from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
@@ -136,6 +137,7 @@ class FiniteSumOptimizer(Optimizer):
         """The data that `batches` reads, while it does."""
         self._batch: HandedBatch | None = None
         """The batch that `loop` has handed over."""
+        self._caller_known = False
         self._made: ClosureExecutor | None = None
         decay = (0.0 if weight_decay else named.decay) if decoupled_weight_decay is None else decoupled_weight_decay
         options_of_groups = (1.0 if lr is None else lr, weight_decay, decay, maximize)
@@ -302,7 +304,7 @@ class FiniteSumOptimizer(Optimizer):
         """
         if self._made is None:
             self._begin(*sizes_of(loader, self._given.n, self._given.batch_size))
-        check_loader(loader, self.n, self.batch_size)
+        check_loader(loader, self._course)
         self._course.begin_pass(short=not getattr(loader, "drop_last", False))
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -347,6 +349,9 @@ class FiniteSumOptimizer(Optimizer):
             check_closureless(self._course)
         if self.batch_size is None:
             check_source(samples, self._sampler)
+        if not self._caller_known:
+            check_caller(self._course, closure is not None)
+            self._caller_known = True
         batch, trusted = self._batch, samples is not None
         if batch is not None:
             batch.check_unused()

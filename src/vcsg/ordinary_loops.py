@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import SubsetRandomSampler
+from torch.utils.data import SubsetRandomSampler, WeightedRandomSampler
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
@@ -24,7 +24,7 @@ CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients a
 
 def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, int]:
     """n and the batch size of a run over this loader, each as it was given, or else that of the loader."""
-    samples = _samples_of(loader)
+    samples = samples_of(loader)
     n = len(samples) if n is None and isinstance(samples, Sized) else n
     batch_size = batch_size or getattr(loader, "batch_size", None)
     if n is None or batch_size is None:
@@ -35,25 +35,39 @@ def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, i
     return n, batch_size
 
 
-def _samples_of(loader: Any) -> Any:
+def samples_of(loader: Any) -> Any:
     """What has as many samples as a pass of the loader: its dataset, or the part that it is confined to."""
     sampler = getattr(loader, "sampler", None)
     return sampler if isinstance(sampler, SubsetRandomSampler) else getattr(loader, "dataset", None)
 
 
-def check_loader(loader: Any, n: int, batch_size: int | None) -> None:
+def check_loader(loader: Any, course: Course) -> None:
     """Refuse a loader of other samples or batches than those that the optimizer was made for."""
+    n, batch_size = course.n, course.options.batch_size
     if batch_size is None:
         raise ValueError(
             f"the optimizer was made with n = {n} and no batch_size, to draw the samples itself: give "
             "batch_size= for an ordinary loader, or make the loader with batch_sampler=optimizer.sampler"
         )
-    check_length(_samples_of(loader), n)
+    check_samples(loader, course)
     size = getattr(loader, "batch_size", None)
     if size is not None and size != batch_size:
         raise ValueError(
             f"the loader has batches of {size} samples, the optimizer was made with batch_size = "
             f"{batch_size}: make it with batch_size={size}"
+        )
+
+
+def check_samples(loader: Any, course: Course) -> None:
+    """Refuse a loader whose data set has another length than n, or that draws it with repetitions for an anchor."""
+    check_length(samples_of(loader), course.n)
+    sampler = getattr(loader, "sampler", None)
+    repeats = isinstance(sampler, WeightedRandomSampler) or getattr(sampler, "replacement", False) is True
+    if repeats and not course.needs_one_point:
+        raise ValueError(
+            f"the {type(sampler).__name__} of the loader draws samples more than once: an anchor of "
+            f"{course.method.name} stands for the mean over all n = {course.n} samples, each once. Give shuffle=True, "
+            "and weigh the losses of samples in the closure, or choose a method without an anchor, such as adam"
         )
 
 
