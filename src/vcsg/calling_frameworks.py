@@ -22,10 +22,14 @@ DEEPEST = 20
 
 def check_caller(course: Course, with_closure: bool) -> None:
     """Refuse a step that a framework asks for where it leaves others out, or whose data set has another length."""
-    for caller, known in _callers():
+    callers = list(_callers())
+    for caller, known in callers:
         kinds = {kind.__name__ for kind in type(caller).__mro__}
         if "AcceleratedOptimizer" in kinds:
-            _check_accelerate(caller, course, with_closure)
+            trainers = [getattr(other, "args", None) for other, _ in callers]
+            by_trainer = [getattr(args, "gradient_accumulation_steps", 1) for args in trainers]  # of transformers
+            batches = max(caller.gradient_state.num_steps, *by_trainer)
+            _check_accelerate(caller, batches, course, with_closure)
             return
         if "LightningOptimizer" in kinds:
             _check_lightning(caller, course)
@@ -55,9 +59,9 @@ def check_accumulation(batches: int) -> None:
         )
 
 
-def _check_accelerate(caller: Any, course: Course, with_closure: bool) -> None:
-    """The optimizer that `accelerator.prepare` has wrapped around ours, and the loader that is being read."""
-    batches, loader = caller.gradient_state.num_steps, caller.gradient_state.active_dataloader
+def _check_accelerate(caller: Any, batches: int, course: Course, with_closure: bool) -> None:
+    """The optimizer that `accelerator.prepare` has wrapped around ours, which gets a step for so many batches."""
+    loader = caller.gradient_state.active_dataloader
     ranks, batch_size = caller.accelerator_state.num_processes, course.options.batch_size
     if with_closure or batch_size is None:
         check_accumulation(batches)

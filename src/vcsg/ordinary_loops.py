@@ -19,7 +19,8 @@ CLOSURE_HELP = """step() needs a closure, because {method} evaluates gradients a
         loss = loss_fn(model(inputs), targets)
         loss.backward()
         return loss
-    optimizer.step(closure)"""
+    optimizer.step(closure)
+In the Trainer of transformers, use vcsg.integrations.FiniteSumTrainer, which does that."""
 
 
 def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, int]:
