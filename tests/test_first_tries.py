@@ -143,3 +143,107 @@ def test_a_given_lr_is_no_smoothness_constant_by_which_a_run_could_be_judged(cap
     with caplog.at_level(logging.WARNING, logger="vcsg"):
         vcsg.fit(model, cross_entropy, (X, y), "svrg", b=64, lr=2.9, passes=5)
     assert not [record for record in caplog.records if record.name == "vcsg"]
+
+
+# --- what a first program says in torch's words
+
+
+def stepping(name: str = "svrg", **options: Any) -> tuple[nn.Module, vcsg.FiniteSumOptimizer]:
+    model = net()
+    return model, vcsg.FiniteSumOptimizer(model.parameters(), 64, name, **{"batch_size": 8, "lr": 0.1, **options})
+
+
+SAID: list[tuple[Any, type[Exception], str]] = [
+    (lambda: vcsg.Adam(net().parameters(), 1e-3), ValueError, r"n = 0.001: .* lr=0.001"),
+    (lambda: vcsg.SVRG(net().parameters(), TensorDataset(*data())), ValueError, r"n = .*: n=len\(...\) of it"),
+    (lambda: vcsg.SGD(net().parameters(), 64, momentum=0.9), TypeError, "no option 'momentum': choose vcsg.Momentum"),
+    (lambda: vcsg.Adam(net().parameters(), 64, betas=(0.9, 0.99)), TypeError, "the two are beta= and beta2="),
+    (
+        lambda: stepping()[1].step(torch.tensor(1.0)),
+        TypeError,
+        "step was given a Tensor: give a function that evaluates",
+    ),
+    (lambda: stepping("adam")[1].step(torch.tensor(1.0)), TypeError, r"or nothing after loss.backward\(\)"),
+    (
+        lambda: next(stepping(batch_size=None)[1].batches(tuple(t.numpy() for t in data()), passes=1)),
+        TypeError,
+        "data is a tuple of ndarray, ndarray: .*torch.from_numpy",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "error", "message"), SAID, ids=[message for _, _, message in SAID])
+def test_the_remedy_is_said(program: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        program()
+
+
+def test_a_closure_that_returns_more_than_the_loss() -> None:
+    model, optimizer = stepping()
+    x, y = data(8)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        outputs = model(x)
+        loss = cross_entropy(outputs, y)
+        loss.backward()
+        return loss, outputs
+
+    with pytest.raises(
+        TypeError, match=r"^the closure returned a tuple: return the mean loss of the batch, one number$"
+    ):
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize(
+    "option", [{"learning_rate": 0.1}, {"momentum": 0.5}, {"betas": (0.9, 0.99)}, {"L": 2.0}], ids=str
+)
+def test_an_option_that_a_group_has_not(option: dict[str, Any]) -> None:
+    first, _, last = net()
+    groups = [{"params": first.parameters(), **option}, {"params": last.parameters(), "name": "head", "lr_scale": 0.3}]
+    with pytest.raises(
+        ValueError, match=rf"a parameter group has {next(iter(option))} = .* no effect: groups have lr, "
+    ):
+        vcsg.Momentum(groups, n=64, batch_size=8)
+    torch.optim.SGD(groups[1:], 0.1)  # writes its own options into the group
+    assert vcsg.Momentum(groups[1:], n=64, batch_size=8).param_groups[0]["name"] == "head"
+
+
+def test_a_state_of_another_configuration() -> None:
+    model, optimizer = stepping()
+    for x, y in optimizer.loop(DataLoader(TensorDataset(*data()), 8)):
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    state = optimizer.state_dict()
+    with pytest.raises(
+        ValueError, match=r"method = Method\(name='svrg', …\), this optimizer has Method\(name='vcsg', …\):"
+    ):
+        stepping("vcsg")[1].load_state_dict(state)
+    with pytest.raises(ValueError, match="batch_size = 8, this optimizer has 16"):
+        stepping(batch_size=16)[1].load_state_dict(state)
+    other = vcsg.SVRG(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).parameters(), n=64, batch_size=8, lr=0.1)
+    with pytest.raises(
+        ValueError, match=r"parameter 0 of shape \(8, 5\), this optimizer's has \(4, 5\): make it for the"
+    ):
+        other.load_state_dict(state)
+    assert not other.state
+
+
+def backward(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    model.zero_grad()
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("name", ["vcsg", "svrg", "adam"])
+def test_an_order_of_samples_that_is_not_random_is_told_where_anchors_are_parts(
+    name: str, shuffle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = stepping(name, batch_size=4)
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        for _ in range(2):
+            for x, y in optimizer.loop(DataLoader(TensorDataset(*data()), 4, shuffle=shuffle)):
+                optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    told = [record for record in caplog.records if "the loader reads its samples in order" in record.message]
+    assert len(told) == (name == "vcsg" and not shuffle)

@@ -16,6 +16,7 @@ from vcsg.ordinary_loops import check_samples
 from vcsg.run.course import Course
 from vcsg.run.feeding import PhaseSampler
 
+FRAMEWORKS = {"accelerate", "lightning", "pytorch_lightning", "skorch", "transformers"}
 DEEPEST = 20
 """How many callers are looked at; between a framework's optimizer and ours are a few of hooks and wrappers."""
 
@@ -28,7 +29,7 @@ def check_caller(course: Course, with_closure: bool) -> None:
         if "AcceleratedOptimizer" in kinds:
             trainers = [getattr(other, "args", None) for other, _ in callers]
             by_trainer = [getattr(args, "gradient_accumulation_steps", 1) for args in trainers]  # of transformers
-            batches = max(caller.gradient_state.num_steps, *by_trainer)
+            batches = max(caller.gradient_state.num_steps, *by_trainer, 1)
             _check_accelerate(caller, batches, course, with_closure)
             return
         if "LightningOptimizer" in kinds:
@@ -40,13 +41,17 @@ def check_caller(course: Course, with_closure: bool) -> None:
 
 
 def _callers() -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """The objects whose methods have called the optimizer, innermost first, each with what its method knows by name."""
+    """The objects of frameworks whose methods have called the optimizer, innermost first, and what those know by name.
+
+    Variables of other callers are not read: a frame would keep what they are for as long as it runs.
+    """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEEPEST):
         if frame is None:
             return
-        known = frame.f_locals
-        yield known.get("self"), known
+        if str(frame.f_globals.get("__name__")).split(".")[0] in FRAMEWORKS:
+            known = frame.f_locals
+            yield known.get("self"), known
         frame = frame.f_back
 
 

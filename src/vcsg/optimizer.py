@@ -20,6 +20,7 @@ from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
+from torch.utils.data import SequentialSampler
 
 from vcsg.calling_frameworks import check_caller
 from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
@@ -29,10 +30,10 @@ from vcsg.making_runs import make_run, resolve
 from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
-from vcsg.optimizer_state import check_settings, place_tensors, saved_run, without_means
+from vcsg.optimizer_state import check_settings, check_shapes, place_tensors, saved_run, without_means
 from vcsg.ordinary_loops import (
     HandedBatch,
-    check_closureless,
+    check_closure,
     check_loader,
     check_source,
     one_pass,
@@ -305,7 +306,8 @@ class FiniteSumOptimizer(Optimizer):
         if self._made is None:
             self._begin(*sizes_of(loader, self._given.n, self._given.batch_size))
         check_loader(loader, self._course)
-        self._course.begin_pass(short=not getattr(loader, "drop_last", False))
+        in_order = isinstance(getattr(loader, "sampler", None), SequentialSampler)
+        self._course.begin_pass(short=not getattr(loader, "drop_last", False), in_order=in_order)
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of an ordinary loader, one pass; each is to be used by a `step`, which then knows its size.
@@ -345,8 +347,7 @@ class FiniteSumOptimizer(Optimizer):
 
     @torch.no_grad()
     def _step(self, closure: Closure | None = None, samples: int | None = None) -> Any:
-        if closure is None:
-            check_closureless(self._course)
+        check_closure(closure, self._course)
         if self.batch_size is None:
             check_source(samples, self._sampler)
         if not self._caller_known:
@@ -457,6 +458,7 @@ class FiniteSumOptimizer(Optimizer):
         if self._made is None:
             self._begin(self._given.n or saved["n"], self._given.batch_size or saved.get("batch_size"))
         check_settings(saved, self._settings())
+        check_shapes(self, state_dict)
         state = CourseState.from_state_dict(saved["state"])
         super().load_state_dict(state_dict)
         place_tensors(self, state_dict)

@@ -117,8 +117,15 @@ def one_pass(loader: Iterable[Any], n: int, hold: Callable[[HandedBatch | None],
         hold(None)
 
 
-def check_closureless(course: Course) -> None:
-    """Refuse a step without a closure where the gradient at x is not all that is needed."""
+def check_closure(closure: Any, course: Course) -> None:
+    """Refuse what is no closure, and a step without one where the gradient at x is not all that is needed."""
+    if callable(closure):
+        return
+    if closure is not None:
+        raise TypeError(
+            f"step was given a {type(closure).__name__}: give a function that evaluates the batch and returns its loss"
+            + (", or nothing after loss.backward()" if course.needs_one_point else "")
+        )
     if not course.needs_one_point:
         raise TypeError(CLOSURE_HELP.format(method=course.method.name))
     if course.state.L is None:

@@ -198,9 +198,15 @@ class Course:
         size = loop.size(told, seen, state.loop.expected(loop), guess=self.needs_one_point)
         handing_over.take_batch(state, loop, self.share, size)
 
-    def begin_pass(self, short: bool) -> None:
-        """The loop begins a pass, which ends with a short batch or drops it."""
+    def begin_pass(self, short: bool, in_order: bool = False) -> None:
+        """The loop begins a pass, which ends with a short batch or drops it, and may read its samples in order."""
         assert self.loop_sizes is not None
+        if in_order and not self.state.steps and not self.needs_one_point and self.state.anchor_size < self.n:
+            logger.warning(
+                "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for "
+                "all samples only if that order is a random one; give it shuffle=True",
+                self.method.name,
+            )
         handing_over.begin_pass(self.state, self.loop_sizes, short)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:

@@ -147,9 +147,10 @@ def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
     tensors = [data] if isinstance(data, Tensor) else data
     if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
         return _tensor_feed(data, n, sampler.share)
+    kinds = f" of {', '.join(type(t).__name__ for t in tensors[:4])}" if isinstance(tensors, (tuple, list)) else ""
     raise TypeError(
-        f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
-        "or a tuple of tensors with the samples along the first axis"
+        f"data is a {type(data).__name__}{kinds}: give a DataLoader made with batch_sampler=optimizer.sampler, a "
+        "tensor, or a tuple of tensors with the samples along the first axis (torch.from_numpy makes one of an array)"
     )
 
 

@@ -443,7 +443,8 @@ def placed(saved: Tensor, p: Tensor) -> Tensor:
 def check_loss(loss: Any) -> None:
     """Refuse what a closure returned, unless it is one number."""
     if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
-        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        kind = "None" if loss is None else f"a {type(loss).__name__}"
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else kind
         raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
 
 
