@@ -242,7 +242,7 @@ def test_an_order_of_samples_that_is_not_random_is_told_where_anchors_are_parts(
 ) -> None:
     model, optimizer = stepping(name, batch_size=4)
     with caplog.at_level(logging.WARNING, logger="vcsg"):
-        for _ in range(2):
+        for _ in range(8):
             for x, y in optimizer.loop(DataLoader(TensorDataset(*data()), 4, shuffle=shuffle)):
                 optimizer.step(lambda x=x, y=y: backward(model, x, y))
     told = [record for record in caplog.records if "the loader reads its samples in order" in record.message]

@@ -70,6 +70,8 @@ class Course:
         self._holder, self._smooth = holder, smooth and method.needs_L
         self.certifies = False
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
+        self._in_order: bool | None = False
+        """Whether the loop reads its samples in a given order; None once that has been told."""
         self._told_at = 0
         """The steps after which it was told last that hardly anything was gained."""
         first = method.schedule.first(n)
@@ -201,12 +203,7 @@ class Course:
     def begin_pass(self, short: bool, in_order: bool = False) -> None:
         """The loop begins a pass, which ends with a short batch or drops it, and may read its samples in order."""
         assert self.loop_sizes is not None
-        if in_order and not self.state.steps and not self.needs_one_point and self.state.anchor_size < self.n:
-            logger.warning(
-                "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for "
-                "all samples only if that order is a random one; give it shuffle=True",
-                self.method.name,
-            )
+        self._in_order = None if self._in_order is None else in_order
         handing_over.begin_pass(self.state, self.loop_sizes, short)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
@@ -438,6 +435,8 @@ class Course:
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
             if loop := self.loop_sizes:
                 sizes = handing_over.begin_anchor(state, loop, size)
+                if self._in_order and sum(sizes) < self.n:
+                    self._tell_order()
                 self._enter("anchor", len(sizes), sum(sizes), sizes)
             elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
@@ -448,6 +447,15 @@ class Course:
             state.depth = state.depth if anchored or method.drawn == "never" else -1
             state.anchor = None
             self._make_plan()
+
+    def _tell_order(self) -> None:
+        """Say, once, that an anchor of a part of the samples is made of those that are next in a given order."""
+        self._in_order = None
+        logger.warning(
+            "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for all "
+            "samples only if that order is a random one; give it shuffle=True",
+            self.method.name,
+        )
 
     def _make_plan(self) -> None:
         state = self.state
