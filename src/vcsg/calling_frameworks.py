@@ -6,7 +6,7 @@ It is found on the stack, at the first step, by the objects whose methods are be
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from types import FrameType
 from typing import Any
 
@@ -86,7 +86,9 @@ def _check_lightning(caller: Any, course: Course) -> None:
     """Lightning's optimizer around ours; its Trainer has the loader, of which it may read a part alone."""
     trainer = getattr(getattr(getattr(caller, "_strategy", None), "lightning_module", None), "_trainer", None)
     loader = getattr(trainer, "train_dataloader", None)
-    if isinstance(loader, DataLoader) and getattr(trainer, "num_training_batches", None) == len(loader):
+    if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Sized):
+        return
+    if getattr(trainer, "num_training_batches", None) == len(loader):
         _check_data(loader, course)
 
 

@@ -445,7 +445,8 @@ def check_loss(loss: Any) -> None:
     if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
         kind = "None" if loss is None else f"a {type(loss).__name__}"
         got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else kind
-        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
+        manual = "; in Lightning's manual optimization, give step a closure" if loss is None else ""
+        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number{manual}")
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:
