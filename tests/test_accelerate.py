@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from frameworks import EPOCHS, METHODS, data, loader, loss, made, net, own_loop, same
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import vcsg
 
@@ -153,3 +153,12 @@ def test_the_length_of_the_data_that_accelerate_reads(accelerator: Any) -> None:
     with pytest.raises(ValueError, match="the dataset holds 200 samples, the optimizer was made for n = 96"):
         train(accelerator, *accelerator.prepare(model, optimizer, loader()), epochs=1)
     assert optimizer.ifo == 0
+
+
+def test_a_sampler_that_draws_again_is_seen_through_what_accelerate_makes_of_it(accelerator: Any) -> None:
+    model, again = net(), WeightedRandomSampler([1.0] * 200, 200)
+    prepared = accelerator.prepare(model, made(model, "vcsg"), DataLoader(data(), 16, sampler=again))
+    model, optimizer, batches = prepared
+    batch = next(iter(batches))
+    with pytest.raises(ValueError, match="the WeightedRandomSampler of the loader draws samples more than once"):
+        optimizer.step(lambda: loss(model, batch))

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -247,3 +249,20 @@ def test_an_order_of_samples_that_is_not_random_is_told_where_anchors_are_parts(
                 optimizer.step(lambda x=x, y=y: backward(model, x, y))
     told = [record for record in caplog.records if "the loader reads its samples in order" in record.message]
     assert len(told) == (name == "vcsg" and not shuffle)
+
+
+class Shuffled(BatchSampler):
+    """Batches of neighbours, in random order."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(sorted(super().__iter__(), key=lambda batch: hash(batch[0])))
+
+
+def test_batches_that_are_put_together_in_a_way_of_their_own_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = stepping("vcsg", batch_size=4)
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=Shuffled(SequentialSampler(range(64)), 4, False))
+    for _ in range(8):
+        for x, y in optimizer.loop(loader):
+            optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert optimizer.passes > 8
+    assert "in order" not in caplog.text

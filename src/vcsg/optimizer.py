@@ -20,7 +20,6 @@ from torch.autograd import profiler
 from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
-from torch.utils.data import SequentialSampler
 
 from vcsg.calling_frameworks import check_caller
 from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
@@ -36,6 +35,7 @@ from vcsg.ordinary_loops import (
     check_closure,
     check_loader,
     check_source,
+    in_order,
     one_pass,
     sizes_of,
     step_with_gradients,
@@ -306,8 +306,7 @@ class FiniteSumOptimizer(Optimizer):
         if self._made is None:
             self._begin(*sizes_of(loader, self._given.n, self._given.batch_size))
         check_loader(loader, self._course)
-        in_order = isinstance(getattr(loader, "sampler", None), SequentialSampler)
-        self._course.begin_pass(short=not getattr(loader, "drop_last", False), in_order=in_order)
+        self._course.begin_pass(not getattr(loader, "drop_last", False), in_order(loader))
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of an ordinary loader, one pass; each is to be used by a `step`, which then knows its size.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
@@ -38,8 +38,21 @@ def sizes_of(loader: Any, n: int | None, batch_size: int | None) -> tuple[int, i
 
 def samples_of(loader: Any) -> Any:
     """What has as many samples as a pass of the loader: its dataset, or the part that it is confined to."""
-    sampler = getattr(loader, "sampler", None)
+    sampler = _sampler_of(loader)
     return sampler if isinstance(sampler, SubsetRandomSampler) else getattr(loader, "dataset", None)
+
+
+def _sampler_of(loader: Any) -> Any:
+    """What draws the samples of an ordinary loader; None where batches are put together in a way of their own."""
+    batches: Any = getattr(loader, "batch_sampler", None)
+    while hasattr(batches, "batch_sampler"):  # Accelerate's, around that of the loader
+        batches = batches.batch_sampler
+    return batches.sampler if type(batches) is BatchSampler else None
+
+
+def in_order(loader: Any) -> bool:
+    """Whether a loader reads its samples in the order of the data set."""
+    return isinstance(_sampler_of(loader), SequentialSampler)
 
 
 def check_loader(loader: Any, course: Course) -> None:
@@ -62,7 +75,7 @@ def check_loader(loader: Any, course: Course) -> None:
 def check_samples(loader: Any, course: Course) -> None:
     """Refuse a loader whose data set has another length than n, or that draws it with repetitions for an anchor."""
     check_length(samples_of(loader), course.n)
-    sampler = getattr(loader, "sampler", None)
+    sampler = _sampler_of(loader)
     repeats = isinstance(sampler, WeightedRandomSampler) or getattr(sampler, "replacement", False) is True
     if repeats and not course.needs_one_point:
         raise ValueError(
