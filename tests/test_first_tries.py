@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -266,3 +267,56 @@ def test_batches_that_are_put_together_in_a_way_of_their_own_are_left_alone(capl
             optimizer.step(lambda x=x, y=y: backward(model, x, y))
     assert optimizer.passes > 8
     assert "in order" not in caplog.text
+
+
+@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "kept", "evaluating", "one point"])
+def test_statistics_that_evaluations_at_the_anchor_change_are_told(
+    kind: str, draws: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = net().append(nn.BatchNorm1d(3)).train(kind != "evaluating")
+    name = "adam" if kind == "one point" else "svrg"
+    own = {"b": 8} if draws else {"batch_size": 8}
+    kept = {"buffers": model.buffers()} if kind == "kept" else {}
+    optimizer = vcsg.FiniteSumOptimizer(model.parameters(), 64, name, lr=0.1, **own, **kept)
+    batches = optimizer.batches(data(), passes=2) if draws else DataLoader(TensorDataset(*data()), 8)
+    for x, y in batches:
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert caplog.text.count("give it buffers=model.buffers()") == (kind == "plain")
+
+
+@pytest.mark.parametrize("lr", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["svrg", "adam"])
+def test_a_step_size_out_of_range_is_refused_before_a_step(name: str, lr: float) -> None:
+    model = net()
+    groups = [{"params": own.parameters()} for own in (model[0], model[2])]
+    optimizer = vcsg.FiniteSumOptimizer(groups, 64, name, batch_size=8, lr=0.1)
+    before, (x, y) = [p.detach().clone() for p in model.parameters()], data(8)
+    optimizer.param_groups[1]["lr"] = lr
+    for step in (lambda: optimizer.step(lambda: backward(model, x, y)), *([optimizer.step] if name == "adam" else [])):
+        backward(model, x, y)
+        with pytest.raises(ValueError, match=rf"lr = {lr!r} in parameter group 1: set a finite number, at least 0"):
+            step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert optimizer.ifo == 0
+
+
+def test_samples_in_place_of_batches_are_refused() -> None:
+    with pytest.raises(TypeError, match="the loader is a TensorDataset, which yields samples: give a DataLoader of it"):
+        stepping()[1].loop(TensorDataset(*data()))
+
+
+def test_batches_of_the_sampler_that_were_left_out_are_told() -> None:
+    model, optimizer = stepping(batch_size=None, b=8)
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=optimizer.sampler)
+    assert len(list(loader)) == 8  # who only looks at them uses none
+    for x, y in itertools.islice(loader, 3):
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    for k, (x, y) in enumerate(loader):  # who breaks off goes on with the next
+        if k % 2 == 0:
+            optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert optimizer.ifo == 6 * 8
+    with pytest.raises(
+        RuntimeError, match=r"2 of the batches that optimizer.sampler drew were read and not used: call"
+    ):
+        next(iter(loader))

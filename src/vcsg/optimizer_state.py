@@ -21,8 +21,8 @@ def saved_run(state_dict: dict[str, Any]) -> dict[str, Any]:
     if saved is None:
         raise ValueError(
             "this is not the state of a vcsg optimizer that has begun: it has no entry 'vcsg'. Where its n was not "
-            "known yet, make the optimizer with n=len(dataset) and batch_size=, or call optimizer.expect(loader) first, "
-            "as vcsg.integrations.prepare does for Accelerate"
+            "known yet, make the optimizer with n=len(dataset) and batch_size=, or call optimizer.expect(loader) first "
+            "(for Accelerate, vcsg.integrations.prepare does)"
         )
     return saved
 

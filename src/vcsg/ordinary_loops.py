@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import BatchSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, Dataset, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
@@ -58,6 +58,8 @@ def in_order(loader: Any) -> bool:
 def check_loader(loader: Any, course: Course) -> None:
     """Refuse a loader of other samples or batches than those that the optimizer was made for."""
     n, batch_size = course.n, course.options.batch_size
+    if isinstance(loader, Dataset):
+        raise TypeError(f"the loader is a {type(loader).__name__}, which yields samples: give a DataLoader of it")
     if batch_size is None:
         raise ValueError(
             f"the optimizer was made with n = {n} and no batch_size, to draw the samples itself: give "

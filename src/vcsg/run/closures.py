@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vcsg.method.weights import Constant
 from vcsg.run import power_iteration
-from vcsg.run.course import Course
+from vcsg.run.course import Course, logger
 from vcsg.run.gradient_guard import GradientGuard
-from vcsg.run.looking import ModelRows, RowCounter
+from vcsg.run.looking import ModelRows, RowCounter, has_statistics
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
@@ -63,12 +63,15 @@ class ClosureExecutor:
 
         Returns the loss of the closure, in an inner step that at x.
         """
+        self.point.check_lr()
         thawed = self.point.refresh()
         if not self.point.params:
             return self._still(closure)
         if not self.ranks.met:
             self._meet()
         self.point.look_for_gradients()
+        if self.course.state.steps == 1:
+            self._tell_of_statistics()
         closure = self._observed(self.ranks.prepared(closure), samples, trusted)
         with self._whole_step(), self.point.randomness:
             if thawed and self.behind:
@@ -83,6 +86,7 @@ class ClosureExecutor:
 
     def step_with_gradients(self, samples: int | None = None) -> None:
         """Do an inner step with the gradients that backward() has left in the parameters; without any, nothing."""
+        self.point.check_lr()
         thawed = self.point.refresh()
         if not any(p.grad is not None for p in self.point.params):
             return
@@ -129,6 +133,15 @@ class ClosureExecutor:
             expected = own.stop - own.start if samples is None else samples
             closure = self._model_rows.checked(closure, self.point.params, expected)
         return closure
+
+    def _tell_of_statistics(self) -> None:
+        """Say that running statistics are changed at the anchor too, where the first step has shown such a model."""
+        model = self._counter.module or self._model_rows.model
+        if model and not self.course.needs_one_point and not self.point.buffers and has_statistics(model):
+            logger.warning(
+                "the model has running statistics, as BatchNorm has, and the optimizer was made without buffers=: "
+                "evaluations at the anchor change them too; give it buffers=model.buffers()"
+            )
 
     def _receive(self) -> None:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""

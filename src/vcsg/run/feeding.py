@@ -22,6 +22,8 @@ class PhaseSampler(Sampler[list[int]]):
     def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
         self._remaining = remaining
         self._drawn = (0, 0)
+        self._ended: tuple[Phase, int] | None = None
+        """The phase of which all batches were asked for one by one, and the position where that began."""
 
     @property
     def share(self) -> Share:
@@ -29,12 +31,28 @@ class PhaseSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         share, phase, position = self._remaining()
-        _check_reader(phase.n, self)
+        self._check_used(phase, position)
+        start, one_by_one = position, _check_reader(phase.n, self)
         while position < phase.count and self._remaining()[1] is phase:
             own = share.part(phase, position)[0]
             self.hand_over(phase, position)
             yield phase.indices[own].tolist()
             position += share.width(phase, position)
+        if one_by_one and position >= phase.count:
+            self._ended = phase, start
+
+    def _check_used(self, phase: Phase, position: int) -> None:
+        """Refuse to go on with a phase whose batches were all read before, where only some of them were used.
+
+        One more than was used is no fault, as who reads a batch ahead may have ended there.
+        """
+        ended, self._ended = self._ended, None
+        left = len(self)
+        if ended is not None and ended[0] is phase and position > ended[1] and left > 1:
+            raise RuntimeError(
+                f"{left} of the batches that optimizer.sampler drew were read and not used: call step once for each, "
+                "in their order, or read them from optimizer.batches(loader, passes=...), which tells at once"
+            )
 
     def hand_over(self, phase: Phase, position: int) -> None:
         """The batch at this place is drawn, and the loop has it, or will."""
@@ -58,10 +76,11 @@ class PhaseSampler(Sampler[list[int]]):
         return share.steps(phase, position)
 
 
-def _check_reader(n: int, sampler: PhaseSampler) -> None:
+def _check_reader(n: int, sampler: PhaseSampler) -> bool:
     """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks.
 
-    And for one that would make a batch of several batches, as if each of them were the number of a sample.
+    And for one that would make a batch of several batches, as if each of them were the number of a sample. Returns
+    whether it is a loader without workers, which reads no batch before it is asked for it.
     """
     frame: FrameType | None = sys._getframe(2)
     for _ in range(8):  # a few, for samplers that wrap this one
@@ -74,8 +93,9 @@ def _check_reader(n: int, sampler: PhaseSampler) -> None:
                     f"the DataLoader was made with sampler=optimizer.sampler, and puts {asked.batch_size} of its "
                     "batches into one: give batch_sampler=optimizer.sampler, and no batch_size"
                 )
-            return
+            return reader._num_workers == 0
         frame = frame.f_back if frame else None
+    return False
 
 
 def check_length(dataset: Any, n: int) -> None:

@@ -42,10 +42,13 @@ class RowCounter:
 
         return evaluate
 
+    @property
+    def module(self) -> nn.Module | None:
+        return None if self._module is None else self._module()
+
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
-        module = None if self._module is None else self._module()
         with ExitStack() as stack:
-            self._remove: Callable[[], None] = _hooked(stack, module, self._look)
+            self._remove: Callable[[], None] = _hooked(stack, self.module, self._look)
             try:
                 return closure()
             finally:
@@ -76,6 +79,10 @@ class ModelRows:
         self._steps = 0
         self._model: weakref.ref[nn.Module] | None = None
 
+    @property
+    def model(self) -> nn.Module | None:
+        return None if self._model is None else self._model()
+
     def checked(self, closure: Callable[[], Any], params: Sequence[Tensor], samples: int) -> Callable[[], Any]:
         """The closure of a step with so many samples, looked at now and then, at its first evaluation."""
         self._steps += 1
@@ -98,7 +105,7 @@ class ModelRows:
 
         def look(module: nn.Module, given: Any) -> None:
             nonlocal remove
-            model = None if self._model is None else self._model()
+            model = self.model
             if model is None and _holds(module, params):
                 self._model = weakref.ref(module)
                 remove()  # so that the modules inside, compiled ones above all, are called as ever
@@ -108,7 +115,7 @@ class ModelRows:
                 calls.append([tuple(t.shape) for t in given if isinstance(t, Tensor) and not t.is_nested])
 
         with ExitStack() as stack:
-            remove = _hooked(stack, None if self._model is None else self._model(), look)
+            remove = _hooked(stack, self.model, look)
             loss = closure()
         if not calls:
             self._model = None
@@ -118,6 +125,11 @@ class ModelRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_steps": 0, "_model": None}
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Whether a forward pass of the module changes running statistics, as those of BatchNorm."""
+    return any(own.training and getattr(own, "running_mean", None) is not None for own in module.modules())
 
 
 def _holds(module: nn.Module, params: Sequence[Tensor]) -> bool:

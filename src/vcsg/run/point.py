@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,12 @@ class Point:
     @property
     def groups(self) -> list[dict[str, Any]]:
         return self._optimizer.param_groups
+
+    def check_lr(self) -> None:
+        """Refuse an `lr` that a scheduler or a hand has put out of range, before anything moves."""
+        for k, group in enumerate(self.groups):
+            if not -1e-9 < group["lr"] < math.inf:  # schedules that end at 0 may round to below it
+                raise ValueError(f"lr = {group['lr']!r} in parameter group {k}: set a finite number, at least 0")
 
     @property
     def lr(self) -> float:
