@@ -271,11 +271,7 @@ class Course:
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
         if state.good_epoch == 0 and judging.ignores_batches(total, g_norm2):
-            logger.warning(
-                "all %d batches of the first anchor have the same loss and gradient, to the last bit: does the closure "
-                "evaluate the batch in hand, or the same tensors each time?",
-                total.chunks,
-            )
+            logger.warning(faults.SAME_GRADIENTS, total.chunks)
         state.anchor, state.depth, state.last_losses = anchor, 0, []
         planning.remember_variance(state, anchor.variance)
         self._accept_point()
@@ -436,7 +432,8 @@ class Course:
             if loop := self.loop_sizes:
                 sizes = handing_over.begin_anchor(state, loop, size)
                 if self._in_order and sum(sizes) < self.n:
-                    self._tell_order()
+                    self._in_order = None
+                    logger.warning(faults.GIVEN_ORDER, method.name)
                 self._enter("anchor", len(sizes), sum(sizes), sizes)
             elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)
@@ -447,15 +444,6 @@ class Course:
             state.depth = state.depth if anchored or method.drawn == "never" else -1
             state.anchor = None
             self._make_plan()
-
-    def _tell_order(self) -> None:
-        """Say, once, that an anchor of a part of the samples is made of those that are next in a given order."""
-        self._in_order = None
-        logger.warning(
-            "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for all "
-            "samples only if that order is a random one; give it shuffle=True",
-            self.method.name,
-        )
 
     def _make_plan(self) -> None:
         state = self.state
