@@ -197,6 +197,17 @@ class Named(nn.Module):
         return self.head(packed.view(-1, 5))
 
 
+class Conditioned(nn.Module):
+    """A model that is given something else first, and the samples by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, scale: Tensor, *, x: Tensor) -> Tensor:
+        return self.head(scale.mean() * x)
+
+
 MODELS: dict[str, tuple[nn.Module, Callable[[nn.Module, Tensor], Tensor]]] = {
     "sequences first": (Recurrent(False), lambda model, x: model(x.T.unsqueeze(-1))),
     "sequences second": (Recurrent(True), lambda model, x: model(x.unsqueeze(-1))),
@@ -204,6 +215,7 @@ MODELS: dict[str, tuple[nn.Module, Callable[[nn.Module, Tensor], Tensor]]] = {
     "micro-batches": (net(), lambda model, x: torch.cat([model(part) for part in x.split(3)])),
     "two views": (net(), lambda model, x: model(torch.cat([x, x + 0.1]))[: len(x)]),
     "packed, by name": (Named(), lambda model, x: model(packed=x.view(1, -1))),
+    "samples by name": (Conditioned(), lambda model, x: model(torch.ones(3), x=x)),
     "modules one by one": (net(), lambda model, x: model[2](model[1](model[0](x)))),
     "functional": (net(), lambda model, x: torch.func.functional_call(model, dict(model.named_parameters()), x)),
     "compiled": (net(), lambda model, x: torch.compile(model, backend="eager")(x)),

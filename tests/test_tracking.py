@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import logging
 import os
 import struct
 import sys
@@ -147,3 +148,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(AttributeError, match=r"module 'vcsg.integrations' has no attribute 'Callback'"):
         integrations.__getattr__("Callback")
     assert {*integrations._EXTRAS, "Tracker"} == set(integrations.__all__)
+    with pytest.raises(
+        TypeError, match="to is a Logger: give a SummaryWriter"
+    ):  # it has a method `log`, of another kind
+        Tracker(logging.getLogger("vcsg"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
@@ -72,7 +74,7 @@ class ModelRows:
 
     The model is the first module called that has all parameters in it. Rows of several calls are added up, as a batch
     may be evaluated in parts. More rows than samples are no fault (nodes of graphs, two views of an image, all samples
-    of which some are picked), nor is a tensor with the samples along another axis, nor one given by name.
+    of which some are picked), nor is a tensor with the samples along another axis, nor a call with tensors by name.
     """
 
     def __init__(self) -> None:
@@ -112,7 +114,8 @@ class ModelRows:
                 remove = _hooked(stack, module, look)
                 model = module
             if model is module:
-                calls.append([tuple(t.shape) for t in given if isinstance(t, Tensor) and not t.is_nested])
+                seen = [] if _has_named() else given
+                calls.append([tuple(t.shape) for t in seen if isinstance(t, Tensor) and not t.is_nested])
 
         with ExitStack() as stack:
             remove = _hooked(stack, self.model, look)
@@ -125,6 +128,16 @@ class ModelRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_steps": 0, "_model": None}
+
+
+def _has_named() -> bool:
+    """Whether the call that a hook is told of has tensors by name, of which torch does not tell it; True if unknown."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name in ("inner", "_call_impl", "_wrapped_call_impl"):
+        if frame.f_code.co_name == "_call_impl":
+            return any(isinstance(value, Tensor) for value in frame.f_locals.get("kwargs", {}).values())
+        frame = frame.f_back
+    return True
 
 
 def has_statistics(module: nn.Module) -> bool:
