@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import logging
+import math
 import os
 import struct
 import sys
@@ -138,6 +138,10 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_written_to_is_refused() -> None:
     with pytest.raises(TypeError, match=r"to is a PosixPath: give a SummaryWriter" if os.name == "posix" else "give a"):
         Tracker(Path("runs"))
+    with pytest.raises(
+        TypeError, match="to is a Logger: give a SummaryWriter"
+    ):  # it has a method `log`, of another kind
+        Tracker(logging.getLogger("vcsg"))
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
