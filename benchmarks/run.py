@@ -13,6 +13,8 @@ By hand: the same closure and the same step as a loop of torch calls over flat v
 no sampling, seeds, checks, records or hooks. What it takes beyond two passes is what the second point, the copies to
 flat vectors and the arithmetic of the step cost.
 
+Without looking at closures: the same optimizer, made blind to what closures do to gradients and to rows of a batch.
+
 Anchor over plain loop, for anchors of B samples. Ours: a whole anchor phase of a running optimizer, chunk by chunk, so
 drawing samples, gathering, the closure, mean gradient and variance, checks, the snapshot and the plan of the epoch; the
 inner phases run in between and are not timed. Plain: for the same samples in chunks of the same sizes, gather the
@@ -216,6 +218,16 @@ def inner_row(measured: str, ours: Running | ByHand, bare: BarePasses, target: f
     return ratio_row(f"{measured} / two passes", pairs, target)
 
 
+def looks_row(data: Data) -> Row:
+    """Steps whose closure is looked at as ever, over such that are taken blindly; b = 1, where that costs most."""
+    ours, blind = Running(data, constant_weights(1)), Running(data, constant_weights(1))
+    executor = blind.optimizer._executor
+    executor._guard.guarded = lambda closure, params: closure  # type: ignore[method-assign]
+    executor._model_rows.checked = lambda closure, params, samples: closure  # type: ignore[method-assign]
+    pairs = [(ours.inner_seconds(100), blind.inner_seconds(100)) for _ in range(1 + PAIRS)]
+    return ratio_row("inner step, b = 1 / without looking at closures", pairs[1:], 1.01)
+
+
 # --- anchors --------------------------------------------------------------------------------------
 
 
@@ -287,6 +299,7 @@ def rows(data: Data) -> Iterator[Row]:
             bare, target = BarePasses(data, b), 1.15 if b == 64 else None
             yield inner_row(f"inner step, b = {b}, {name}", Running(data, method(b)), bare, target)
         yield inner_row(f"by hand, b = {b}, {name}", ByHand(data, b, method is norm_test), bare, None)
+    yield looks_row(data)
     for B in (10_000, 1_000, 100):
         yield anchor_row(data, B, 1.05)
     few = data[0][:64], data[1][:64]

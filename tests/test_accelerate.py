@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from frameworks import EPOCHS, METHODS, data, loader, loss, made, net, own_loop, same
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import vcsg
 
@@ -109,3 +109,56 @@ def test_what_would_go_wrong_is_refused(accelerator: Any) -> None:
         optimizer.step(closure)
     with pytest.raises(ValueError, match=r"gradient_accumulation_steps = 2: .* take a larger batch_size"):
         prepare(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2), model, made(model, "vcsg"), loader())
+
+
+def accumulating(name: str, batch_size: int, way: str, n: int = 200) -> vcsg.FiniteSumOptimizer:
+    """The loop of Accelerate's page on accumulation, without anything of ours around it."""
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = net()
+    optimizer = vcsg.FiniteSumOptimizer(model.parameters(), n, name, batch_size=batch_size, lr=0.1)
+    model, wrapped, batches = accelerator.prepare(model, optimizer, loader())
+    for batch in batches:
+        with accelerator.accumulate(model):
+
+            def evaluate(batch: Any = batch) -> torch.Tensor:
+                value = loss(model, batch)
+                accelerator.backward(value)
+                return value
+
+            if way == "bare":
+                evaluate()
+                wrapped.step()
+            else:
+                wrapped.step(evaluate)
+            wrapped.zero_grad()
+    return optimizer
+
+
+@pytest.mark.usefixtures("accelerator")
+def test_accumulation_by_accelerate_itself() -> None:
+    """It calls the optimizer for every fourth batch alone: with a closure the others would be left out unseen."""
+    for name in ("vcsg", "adam"):
+        with pytest.raises(ValueError, match=r"gradient_accumulation_steps = 4: Accelerate then leaves out the steps"):
+            accumulating(name, 16, "closure")
+    with pytest.raises(
+        ValueError, match=r"a step has 64 samples.*made with batch_size = 16: make it with batch_size=64"
+    ):
+        accumulating("adam", 16, "bare")
+    assert accumulating("adam", 64, "bare").passes == 1
+
+
+def test_the_length_of_the_data_that_accelerate_reads(accelerator: Any) -> None:
+    model = net()
+    optimizer = made(model, "vcsg", n=96)  # a multiple of the batch size, which no batch would show
+    with pytest.raises(ValueError, match="the dataset holds 200 samples, the optimizer was made for n = 96"):
+        train(accelerator, *accelerator.prepare(model, optimizer, loader()), epochs=1)
+    assert optimizer.ifo == 0
+
+
+def test_a_sampler_that_draws_again_is_seen_through_what_accelerate_makes_of_it(accelerator: Any) -> None:
+    model, again = net(), WeightedRandomSampler([1.0] * 200, 200)
+    prepared = accelerator.prepare(model, made(model, "vcsg"), DataLoader(data(), 16, sampler=again))
+    model, optimizer, batches = prepared
+    batch = next(iter(batches))
+    with pytest.raises(ValueError, match="the WeightedRandomSampler of the loader draws samples more than once"):
+        optimizer.step(lambda: loss(model, batch))

@@ -11,9 +11,9 @@ import pytest
 ORDER: dict[str, list[str]] = {
     "": [
         "version", "files", "names", "silence", "planted", "method", "theory", "run", "gpu", "optimizer_options",
-        "making_runs", "ordinary_loops", "drawn_batches", "optimizer_state", "preset_face", "optimizer", "presets",
-        "training", "linear", "workloads", "integrations", "study", "experiments", "extend", "commands",
-        "cli", "__main__",
+        "making_runs", "ordinary_loops", "calling_frameworks", "drawn_batches", "optimizer_state", "preset_face",
+        "optimizer", "presets", "training", "linear", "workloads", "integrations", "study", "experiments", "extend",
+        "commands", "cli", "__main__",
     ],
     "method": ["weights", "schedules", "step_rules", "definition", "whole_batches", "registry", "catalogue"],
     "theory": [
@@ -25,7 +25,7 @@ ORDER: dict[str, list[str]] = {
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "sampling", "randomness", "feeding",
         "certificate", "record", "watch", "handed_batches", "state", "holder", "smoothness", "power_iteration",
         "faults", "judging", "planning", "stepping", "handing_over", "reservoir",
-        "course_options", "course", "point", "looking", "ranks", "closures",
+        "course_options", "course", "point", "looking", "gradient_guard", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import vcsg
 from vcsg.workloads import mnist_mini
@@ -94,6 +104,19 @@ def test_a_loader_that_is_confined_to_a_part_has_as_many_samples() -> None:
         vcsg.SVRG(model.parameters(), n=64, batch_size=8, lr=0.1).expect(loader)
 
 
+@pytest.mark.parametrize(
+    "sampler",
+    [WeightedRandomSampler([1.0] * 64, 64), RandomSampler(range(64), replacement=True)],
+    ids=lambda s: type(s).__name__,
+)
+def test_samples_that_are_drawn_more_than_once_make_no_anchor(sampler: Any) -> None:
+    """They would be taken for all n samples, each once, and ‖∇f‖² for measured exactly."""
+    loader = DataLoader(TensorDataset(*data(64)), 8, sampler=sampler)
+    with pytest.raises(ValueError, match=rf"the {type(sampler).__name__} .* n = 64 samples, each once.* shuffle=True"):
+        vcsg.SVRG(net().parameters(), lr=0.1).loop(loader)
+    next(vcsg.Adam(net().parameters()).loop(loader))
+
+
 class Stream(IterableDataset):
     """Samples in order, of which nobody knows how many there are."""
 
@@ -123,3 +146,177 @@ def test_a_given_lr_is_no_smoothness_constant_by_which_a_run_could_be_judged(cap
     with caplog.at_level(logging.WARNING, logger="vcsg"):
         vcsg.fit(model, cross_entropy, (X, y), "svrg", b=64, lr=2.9, passes=5)
     assert not [record for record in caplog.records if record.name == "vcsg"]
+
+
+# --- what a first program says in torch's words
+
+
+def stepping(name: str = "svrg", **options: Any) -> tuple[nn.Module, vcsg.FiniteSumOptimizer]:
+    model = net()
+    return model, vcsg.FiniteSumOptimizer(model.parameters(), 64, name, **{"batch_size": 8, "lr": 0.1, **options})
+
+
+SAID: list[tuple[Any, type[Exception], str]] = [
+    (lambda: vcsg.Adam(net().parameters(), 1e-3), ValueError, r"n = 0.001: .* lr=0.001"),
+    (lambda: vcsg.SVRG(net().parameters(), TensorDataset(*data())), ValueError, r"n = .*: n=len\(...\) of it"),
+    (lambda: vcsg.SGD(net().parameters(), 64, momentum=0.9), TypeError, "no option 'momentum': choose vcsg.Momentum"),
+    (lambda: vcsg.Adam(net().parameters(), 64, betas=(0.9, 0.99)), TypeError, "the two are beta= and beta2="),
+    (
+        lambda: stepping()[1].step(torch.tensor(1.0)),
+        TypeError,
+        "step was given a Tensor: give a function that evaluates",
+    ),
+    (lambda: stepping("adam")[1].step(torch.tensor(1.0)), TypeError, r"or nothing after loss.backward\(\)"),
+    (
+        lambda: next(stepping(batch_size=None)[1].batches(tuple(t.numpy() for t in data()), passes=1)),
+        TypeError,
+        "data is a tuple of ndarray, ndarray: .*torch.from_numpy",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "error", "message"), SAID, ids=[message for _, _, message in SAID])
+def test_the_remedy_is_said(program: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        program()
+
+
+def test_a_closure_that_returns_more_than_the_loss() -> None:
+    model, optimizer = stepping()
+    x, y = data(8)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        outputs = model(x)
+        loss = cross_entropy(outputs, y)
+        loss.backward()
+        return loss, outputs
+
+    with pytest.raises(
+        TypeError, match=r"^the closure returned a tuple: return the mean loss of the batch, one number$"
+    ):
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize(
+    "option", [{"learning_rate": 0.1}, {"momentum": 0.5}, {"betas": (0.9, 0.99)}, {"L": 2.0}], ids=str
+)
+def test_an_option_that_a_group_has_not(option: dict[str, Any]) -> None:
+    first, _, last = net()
+    groups = [{"params": first.parameters(), **option}, {"params": last.parameters(), "name": "head", "lr_scale": 0.3}]
+    with pytest.raises(
+        ValueError, match=rf"a parameter group has {next(iter(option))} = .* no effect: groups have lr, "
+    ):
+        vcsg.Momentum(groups, n=64, batch_size=8)
+    torch.optim.SGD(groups[1:], 0.1)  # writes its own options into the group
+    assert vcsg.Momentum(groups[1:], n=64, batch_size=8).param_groups[0]["name"] == "head"
+
+
+def test_a_state_of_another_configuration() -> None:
+    model, optimizer = stepping()
+    for x, y in optimizer.loop(DataLoader(TensorDataset(*data()), 8)):
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    state = optimizer.state_dict()
+    with pytest.raises(
+        ValueError, match=r"method = Method\(name='svrg', …\), this optimizer has Method\(name='vcsg', …\):"
+    ):
+        stepping("vcsg")[1].load_state_dict(state)
+    with pytest.raises(ValueError, match="batch_size = 8, this optimizer has 16"):
+        stepping(batch_size=16)[1].load_state_dict(state)
+    other = vcsg.SVRG(nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).parameters(), n=64, batch_size=8, lr=0.1)
+    with pytest.raises(
+        ValueError, match=r"parameter 0 of shape \(8, 5\), this optimizer's has \(4, 5\): make it for the"
+    ):
+        other.load_state_dict(state)
+    assert not other.state
+
+
+def backward(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    model.zero_grad()
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("name", ["vcsg", "svrg", "adam"])
+def test_an_order_of_samples_that_is_not_random_is_told_where_anchors_are_parts(
+    name: str, shuffle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = stepping(name, batch_size=4)
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        for _ in range(8):
+            for x, y in optimizer.loop(DataLoader(TensorDataset(*data()), 4, shuffle=shuffle)):
+                optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    told = [record for record in caplog.records if "the loader reads its samples in order" in record.message]
+    assert len(told) == (name == "vcsg" and not shuffle)
+
+
+class Shuffled(BatchSampler):
+    """Batches of neighbours, in random order."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(sorted(super().__iter__(), key=lambda batch: hash(batch[0])))
+
+
+def test_batches_that_are_put_together_in_a_way_of_their_own_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = stepping("vcsg", batch_size=4)
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=Shuffled(SequentialSampler(range(64)), 4, False))
+    for _ in range(8):
+        for x, y in optimizer.loop(loader):
+            optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert optimizer.passes > 8
+    assert "in order" not in caplog.text
+
+
+@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "kept", "evaluating", "one point"])
+def test_statistics_that_evaluations_at_the_anchor_change_are_told(
+    kind: str, draws: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = net().append(nn.BatchNorm1d(3)).train(kind != "evaluating")
+    name = "adam" if kind == "one point" else "svrg"
+    own = {"b": 8} if draws else {"batch_size": 8}
+    kept = {"buffers": model.buffers()} if kind == "kept" else {}
+    optimizer = vcsg.FiniteSumOptimizer(model.parameters(), 64, name, lr=0.1, **own, **kept)
+    batches = optimizer.batches(data(), passes=2) if draws else DataLoader(TensorDataset(*data()), 8)
+    for x, y in batches:
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert caplog.text.count("give it buffers=model.buffers()") == (kind == "plain")
+
+
+@pytest.mark.parametrize("lr", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["svrg", "adam"])
+def test_a_step_size_out_of_range_is_refused_before_a_step(name: str, lr: float) -> None:
+    model = net()
+    groups = [{"params": own.parameters()} for own in (model[0], model[2])]
+    optimizer = vcsg.FiniteSumOptimizer(groups, 64, name, batch_size=8, lr=0.1)
+    before, (x, y) = [p.detach().clone() for p in model.parameters()], data(8)
+    optimizer.param_groups[1]["lr"] = lr
+    for step in (lambda: optimizer.step(lambda: backward(model, x, y)), *([optimizer.step] if name == "adam" else [])):
+        backward(model, x, y)
+        with pytest.raises(ValueError, match=rf"lr = {lr!r} in parameter group 1: set a finite number, at least 0"):
+            step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    assert optimizer.ifo == 0
+
+
+def test_samples_in_place_of_batches_are_refused() -> None:
+    with pytest.raises(TypeError, match="the loader is a TensorDataset, which yields samples: give a DataLoader of it"):
+        stepping()[1].loop(TensorDataset(*data()))
+
+
+def test_batches_of_the_sampler_that_were_left_out_are_told() -> None:
+    model, optimizer = stepping(batch_size=None, b=8)
+    loader = DataLoader(TensorDataset(*data()), batch_sampler=optimizer.sampler)
+    assert len(list(loader)) == 8  # who only looks at them uses none
+    for x, y in itertools.islice(loader, 3):
+        optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    for k, (x, y) in enumerate(loader):  # who breaks off goes on with the next
+        if k % 2 == 0:
+            optimizer.step(lambda x=x, y=y: backward(model, x, y))
+    assert optimizer.ifo == 6 * 8
+    with pytest.raises(
+        RuntimeError, match=r"2 of the batches that optimizer.sampler drew were read and not used: call"
+    ):
+        next(iter(loader))

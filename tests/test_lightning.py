@@ -11,7 +11,7 @@ import torch
 from frameworks import EPOCHS, METHODS, N, data, loader, loss, made, net, own_loop, same
 from nets import net_closure
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import vcsg
 from vcsg import FiniteSumOptimizer
@@ -220,3 +220,48 @@ def test_other_optimizers_are_refused() -> None:
         trainer(FiniteSumCallback()).fit(module, loader())
     with pytest.raises(ValueError, match=r"passes = -1: give a number, at least 0"):
         FiniteSumCallback(passes=-1)
+
+
+def test_the_length_of_the_data_that_the_trainer_reads() -> None:
+    """Without our callback too; a Trainer that reads a part of the loader tells nothing of it."""
+    module = Net(lambda model: made(model, "vcsg", n=96))  # a multiple of the batch size, which no batch would show
+    with pytest.raises(ValueError, match="the dataset holds 200 samples, the optimizer was made for n = 96"):
+        trainer(max_epochs=1).fit(module, loader())
+    part = trainer(max_epochs=1, limit_train_batches=6)
+    part.fit(module, loader())
+    assert part.optimizers[0].passes >= 1
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    """The samples in order, of unknown number."""
+
+    def __iter__(self) -> Any:
+        return iter(zip(*data().tensors, strict=True))
+
+
+def test_a_stream_has_no_length_to_compare() -> None:
+    run = trainer(max_epochs=1)
+    run.fit(Net(lambda model: made(model, "vcsg")), DataLoader(Stream(), 16))
+    assert run.optimizers[0].passes == 1
+
+
+class Manual(Net):
+    """Manual optimization without a closure, in whose place Lightning gives the optimizer one that does nothing."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, _: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss(self.model, batch))
+        optimizer.step()
+
+
+def test_manual_optimization_without_a_closure() -> None:
+    run = trainer(max_epochs=1)
+    run.fit(Manual(lambda model: made(model, "adam")), loader())
+    assert run.optimizers[0].passes == 1
+    with pytest.raises(
+        TypeError, match=r"the closure returned None.*in Lightning's manual optimization, give step a clos"
+    ):
+        trainer(max_epochs=1).fit(Manual(lambda model: made(model, "vcsg")), loader())

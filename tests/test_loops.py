@@ -464,7 +464,7 @@ def test_sizes_that_cannot_be_seen_have_to_be_told() -> None:
     for wrong in (0, 9, 2.0, True):
         with pytest.raises(ValueError, match=r"samples = .*from 1 to batch_size = 8"):
             optimizer.step(closure(p, problem.data), samples=wrong)
-    with pytest.raises(ValueError, match="samples = 8 is for the batches of a loop"):
+    with pytest.raises(RuntimeError, match="not drawn by the optimizer, which was made without batch_size="):
         vcsg.SVRG([p], n=N).step(closure(p, problem.data), samples=8)
 
 

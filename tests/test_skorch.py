@@ -121,3 +121,12 @@ def test_clipped_gradients_are_refused() -> None:
     clipped = classifier(optimizer=vcsg.VCSG, callbacks=[GradientNormClipping(1e-3)])
     with pytest.raises(ValueError, match="the closure changes gradients"):
         clipped.fit(X, Y)
+
+
+def test_the_length_of_the_data_that_a_net_of_skorch_itself_reads() -> None:
+    options = {"optimizer": vcsg.VCSG, "optimizer__n": 96, "optimizer__batch_size": BATCH}
+    with pytest.raises(ValueError, match="the dataset holds 200 samples, the optimizer was made for n = 96"):
+        classifier(skorch.NeuralNetClassifier, **options).fit(X, Y)
+    split = {"train_split": skorch.dataset.ValidSplit(5), "optimizer__n": N}  # n is that of the training samples
+    with pytest.raises(ValueError, match="the dataset holds 160 samples, the optimizer was made for n = 200"):
+        classifier(skorch.NeuralNetClassifier, **{**options, **split}).fit(X, Y)

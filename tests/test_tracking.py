@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import struct
@@ -137,6 +138,8 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_written_to_is_refused() -> None:
     with pytest.raises(TypeError, match=r"to is a PosixPath: give a SummaryWriter" if os.name == "posix" else "give a"):
         Tracker(Path("runs"))
+    with pytest.raises(TypeError, match="to is a Logger: give a SummaryWriter"):
+        Tracker(logging.getLogger("vcsg"))
 
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
@@ -147,3 +150,5 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(AttributeError, match=r"module 'vcsg.integrations' has no attribute 'Callback'"):
         integrations.__getattr__("Callback")
     assert {*integrations._EXTRAS, "Tracker"} == set(integrations.__all__)
+    with pytest.raises(TypeError, match="to is a Logger: give a SummaryWriter"):
+        Tracker(logging.getLogger("vcsg"))

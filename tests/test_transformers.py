@@ -169,3 +169,24 @@ def test_other_optimizers_are_refused(tmp_path: Path) -> None:
         trainer(tmp_path, model, torch.optim.SGD(model.parameters(), 0.1)).train()
     with pytest.raises(ValueError, match="the optimizer was made for n = 50"):
         trainer(tmp_path, model, vcsg.VCSG(model.parameters(), n=50, batch_size=BATCH)).train()
+
+
+def test_the_plain_trainer_shows_its_data_and_what_it_adds_up(tmp_path: Path) -> None:
+    """A wrong n that is a multiple of the batch size, and batches that the Trainer makes one step of."""
+    for options, n, batch_size, message in (
+        ({}, 56, BATCH, "the dataset holds 60 samples, the optimizer was made for n = 56"),
+        (
+            {"gradient_accumulation_steps": 4},
+            N,
+            BATCH,
+            "a step has 32 samples.* batch_size = 8: make it with batch_size=32",
+        ),
+    ):
+        model = bert()
+        optimizer = vcsg.Adam(model.parameters(), n=n, batch_size=batch_size, lr=0.01)
+        with pytest.raises(ValueError, match=message):
+            trainer(tmp_path, model, optimizer, Trainer, **options).train()
+        assert optimizer.ifo == 0
+    optimizer = vcsg.Adam(model.parameters(), n=N, batch_size=32, lr=0.01)
+    trainer(tmp_path, model, optimizer, Trainer, gradient_accumulation_steps=4).train()
+    assert optimizer.passes == EPOCHS

@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup
 from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from vcsg.calling_frameworks import check_caller
 from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
@@ -28,12 +29,14 @@ from vcsg.making_runs import make_run, resolve
 from vcsg.method.definition import Method
 from vcsg.method.step_rules import StepRule, step_rule
 from vcsg.optimizer_options import GROUP_OPTIONS, RunOptions, check_group, check_options
-from vcsg.optimizer_state import check_settings, place_tensors, saved_run, without_means
+from vcsg.optimizer_state import check_settings, check_shapes, place_tensors, saved_run, without_means
 from vcsg.ordinary_loops import (
-    check_closureless,
+    HandedBatch,
+    check_closure,
     check_loader,
     check_source,
-    counted,
+    in_order,
+    one_pass,
     sizes_of,
     step_with_gradients,
 )
@@ -41,7 +44,7 @@ from vcsg.preset_face import preset_doc, preset_signature
 from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, logger
-from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite, sized_batches
+from vcsg.run.feeding import Feed, PhaseSampler, feed, not_finite
 from vcsg.run.point import Closure
 from vcsg.run.record import Answer, Record, Stationary, Until
 from vcsg.run.sampling import Phase
@@ -133,8 +136,9 @@ class FiniteSumOptimizer(Optimizer):
         self._certificate: Certificate | None = None
         self._data: Any = ()
         """The data that `batches` reads, while it does."""
-        self._batch: int | None = None
-        """The number of samples in the batch that `loop` has handed over."""
+        self._batch: HandedBatch | None = None
+        """The batch that `loop` has handed over."""
+        self._caller_known = False
         self._made: ClosureExecutor | None = None
         decay = (0.0 if weight_decay else named.decay) if decoupled_weight_decay is None else decoupled_weight_decay
         options_of_groups = (1.0 if lr is None else lr, weight_decay, decay, maximize)
@@ -301,8 +305,8 @@ class FiniteSumOptimizer(Optimizer):
         """
         if self._made is None:
             self._begin(*sizes_of(loader, self._given.n, self._given.batch_size))
-        check_loader(loader, self.n, self.batch_size)
-        self._course.begin_pass(short=not getattr(loader, "drop_last", False))
+        check_loader(loader, self._course)
+        self._course.begin_pass(not getattr(loader, "drop_last", False), in_order(loader))
 
     def loop(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of an ordinary loader, one pass; each is to be used by a `step`, which then knows its size.
@@ -310,15 +314,10 @@ class FiniteSumOptimizer(Optimizer):
         An optimizer that was made without n and batch_size takes them from the loader.
         """
         self.expect(loader)
-        return self._follow(loader)
+        return one_pass(loader, self.n, self._hold)
 
-    def _follow(self, loader: Iterable[Any]) -> Iterator[Any]:
-        try:
-            for batch, size in counted(sized_batches(loader), loader, self.n):
-                self._batch = size
-                yield batch
-        finally:
-            self._batch = None
+    def _hold(self, batch: HandedBatch | None) -> None:
+        self._batch = batch
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -330,7 +329,7 @@ class FiniteSumOptimizer(Optimizer):
         Args:
             closure: evaluates the batch: zero_grad, the mean loss, backward; returns the loss. A method that needs the
                 gradient at x alone does without, as those of torch.optim: call `loss.backward()` before.
-            samples: the number of samples in a batch of a loop, where it is another than can be seen.
+            samples: the number of samples in the batch, where the rows that the model is given are not samples.
         """
         if self._observed():
             return self._announced_step(closure, **({} if samples is None else {"samples": samples}))
@@ -347,13 +346,27 @@ class FiniteSumOptimizer(Optimizer):
 
     @torch.no_grad()
     def _step(self, closure: Closure | None = None, samples: int | None = None) -> Any:
-        if closure is None:
-            check_closureless(self._course)
+        check_closure(closure, self._course)
         if self.batch_size is None:
-            check_source(samples, self._sampler.has_drawn)
-        samples, self._batch = self._batch if samples is None else samples, None
+            check_source(samples, self._sampler)
+        if not self._caller_known:
+            check_caller(self._course, closure is not None)
+            self._caller_known = True
+        batch, trusted = self._batch, samples is not None
+        if batch is not None:
+            batch.check_unused()
+            samples = samples if trusted else batch.samples
+        loss = None
         if closure is None:
-            return self._step_with_gradients(samples)
+            self._step_with_gradients(samples)
+        else:
+            loss = self._evaluate(closure, samples, trusted)
+        if batch is not None:
+            batch.used = True
+        return loss
+
+    def _evaluate(self, closure: Closure, samples: int | None, trusted: bool) -> Any:
+        """A step with a closure."""
         if hasattr(self, "found_inf"):
             vars(self).pop("grad_scale", None)
             del self.found_inf
@@ -361,7 +374,7 @@ class FiniteSumOptimizer(Optimizer):
         self._tell()  # a first epoch without an anchor has its record before its first step, which may end it
         with foreach(self._foreach):
             try:
-                loss = self._executor.step(closure, samples)
+                loss = self._executor.step(closure, samples, trusted)
             except BadSamples as error:
                 bad = not_finite(self._data, error.samples)
                 raise BadSamples(error.fault, bad) if bad else error from None
@@ -444,6 +457,7 @@ class FiniteSumOptimizer(Optimizer):
         if self._made is None:
             self._begin(self._given.n or saved["n"], self._given.batch_size or saved.get("batch_size"))
         check_settings(saved, self._settings())
+        check_shapes(self, state_dict)
         state = CourseState.from_state_dict(saved["state"])
         super().load_state_dict(state_dict)
         place_tensors(self, state_dict)

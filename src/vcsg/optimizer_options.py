@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from numbers import Integral
 from typing import Any, NamedTuple, TypedDict
 
@@ -18,6 +18,39 @@ from vcsg.run.record import Record
 
 GROUP_OPTIONS = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
 """The options that a parameter group has of its own."""
+
+
+NOT_OF_GROUPS = {
+    *(
+        "n",
+        "method",
+        "batch_size",
+        "L",
+        "step",
+        "clip_norm",
+        "foreach",
+        "buffers",
+        "output",
+        "variance",
+        "chunk",
+        "seed",
+    ),
+    *(
+        "b",
+        "b_min",
+        "B",
+        "beta",
+        "beta2",
+        "betas",
+        "eps",
+        "momentum",
+        "dampening",
+        "nesterov",
+        "amsgrad",
+        "learning_rate",
+    ),
+}
+"""The options of an optimizer, here or in torch.optim, that a parameter group has not."""
 
 
 class CommonOptions(TypedDict, total=False):
@@ -81,7 +114,17 @@ class RunOptions(NamedTuple):
 
 
 def check_group(group: dict[str, Any]) -> None:
-    """Refuse a parameter group that cannot be optimised as it stands."""
+    """Refuse a parameter group that cannot be optimised as it stands.
+
+    Names that nobody knows are left alone, as torch does: schedulers and users keep what they like in a group. So is
+    what an optimizer of torch has written into it before.
+    """
+    for name in group if "differentiable" not in group else ():
+        if name in NOT_OF_GROUPS:
+            raise ValueError(
+                f"a parameter group has {name} = {group[name]!r}, which would have no effect: groups have "
+                f"{', '.join(GROUP_OPTIONS)} of their own. Give the optimizer what is to hold for all of them"
+            )
     for p in group["params"]:
         if hasattr(p, "device_mesh") or hasattr(p, "_fsdp_flattened"):
             raise TypeError(
@@ -103,6 +146,13 @@ def _check_number(name: str, value: Any) -> None:
         raise ValueError(f"{name} = {value!r}: Tensor {name} must be 1-element; give one number")
 
 
+def _meant(name: str, value: Any) -> str:
+    """What may have been meant by something that is no number of samples."""
+    if name == "n" and isinstance(value, float):
+        return f", and a step size by its name: n=len(dataset), lr={value!r}"
+    return f": {name}=len(...) of it" if isinstance(value, Sized) else ""
+
+
 def check_options(
     n: int | None,
     batch_size: int | None,
@@ -119,7 +169,7 @@ def check_options(
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1")
+            raise ValueError(f"{name} = {value!r}: give a whole number of samples, at least 1{_meant(name, value)}")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed = {seed!r}: give a whole number, at least 0")
     for name, step in (("lr", lr), ("L", L), ("clip_norm", clip_norm)):

@@ -21,19 +21,42 @@ def saved_run(state_dict: dict[str, Any]) -> dict[str, Any]:
     if saved is None:
         raise ValueError(
             "this is not the state of a vcsg optimizer that has begun: it has no entry 'vcsg'. Where its n was not "
-            "known yet, make the optimizer with n=len(dataset) and batch_size=, or call optimizer.expect(loader) first"
+            "known yet, make the optimizer with n=len(dataset) and batch_size=, or call optimizer.expect(loader) first "
+            "(for Accelerate, vcsg.integrations.prepare does)"
         )
     return saved
 
 
 def check_settings(saved: dict[str, Any], own: dict[str, Any]) -> None:
     """Refuse a state that was saved with other settings than the optimizer's own."""
-    for name, value in own.items():
+    for name, value in sorted(own.items(), key=lambda item: item[0] == "method"):  # a method's name says least of why
         if saved.get(name) != value:
+            theirs, ours = repr(saved.get(name)), repr(value)
+            if name == "method":
+                theirs, ours = _parting(str(saved.get(name)), value), _parting(value, str(saved.get(name)))
             raise ValueError(
-                f"the state was saved with {name} = {saved.get(name)!r}, this optimizer has {value!r}: "
-                "make it with the same options"
+                f"the state was saved with {name} = {theirs}, this optimizer has {ours}: make it with the same options"
             )
+
+
+def _parting(method: str, other: str) -> str:
+    """The name of a method, and the first word of its description in which it differs from another."""
+    words, others = method.split(", "), other.split(", ")
+    first = next((k for k, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
+    return ", … ".join([words[0], words[first]] if first else words[:1]) + ", …)"
+
+
+def check_shapes(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+    """Refuse a state of a model of other shapes, which torch would load."""
+    indices = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+    params = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    for k, (index, p) in enumerate(zip(indices, params, strict=False)):  # torch refuses another number of them
+        for name, held in state_dict["state"].get(index, {}).items():
+            if name != "table" and held.shape != p.shape:
+                raise ValueError(
+                    f"the state was saved with parameter {k} of shape {tuple(held.shape)}, this optimizer's has "
+                    f"{tuple(p.shape)}: make it for the same model, its parameters in the same order"
+                )
 
 
 def place_tensors(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from logging import Logger
 from typing import Any
 
 import torch.distributed as dist
@@ -52,7 +53,7 @@ def _writer(to: Any, prefix: str) -> Write:
         # Wandb's own step counts its calls of `log`, the user's included. So the axis is one of the numbers.
         to.define_metric(f"{prefix}*", step_metric=f"{prefix}ifo")
         return lambda numbers, _: to.log(dict(numbers))
-    for name in ("log_metrics", "log"):
+    for name in ("log_metrics", "log") if not isinstance(to, Logger) else ():
         if callable(log := getattr(to, name, None)):
             return lambda numbers, step: log(dict(numbers), step=step)
     raise TypeError(

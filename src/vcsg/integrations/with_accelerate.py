@@ -7,6 +7,7 @@ from typing import Any
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
+from vcsg.calling_frameworks import check_accumulation
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.feeding import PhaseSampler
 
@@ -22,11 +23,7 @@ def prepare(accelerator: Accelerator, *objects: Any) -> Any:
         accelerator = Accelerator()
         model, optimizer, loader = prepare(accelerator, model, vcsg.VCSG(model.parameters()), loader)
     """
-    if accelerator.gradient_accumulation_steps != 1:
-        raise ValueError(
-            f"gradient_accumulation_steps = {accelerator.gradient_accumulation_steps}: Accelerate then leaves out the "
-            "steps in between, closures and all. Leave it at 1, and take a larger batch_size"
-        )
+    check_accumulation(accelerator.gradient_accumulation_steps)
     if accelerator.scaler is not None:
         raise ValueError(
             f"mixed_precision = {accelerator.mixed_precision!r}: its GradScaler changes the scale of gradients between "

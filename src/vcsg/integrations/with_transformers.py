@@ -11,7 +11,7 @@ from typing import Any
 
 from accelerate.utils import find_batch_size
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vcsg.optimizer import FiniteSumOptimizer
@@ -64,7 +64,10 @@ class FiniteSumTrainer(Trainer):  # type: ignore[misc]
     def expect_pass(self) -> None:
         """Tell the optimizer the number of samples and the batch size of the pass that begins."""
         args = self.args
-        loader = DataLoader(self.train_dataset, args.train_batch_size, drop_last=args.dataloader_drop_last)
+        shuffled = not isinstance(self.train_dataset, IterableDataset)
+        loader = DataLoader(
+            self.train_dataset, args.train_batch_size, shuffle=shuffled, drop_last=args.dataloader_drop_last
+        )
         self.finite_sum.expect(loader)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:

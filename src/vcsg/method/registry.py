@@ -11,6 +11,14 @@ from vcsg.names import check_new, suggestion
 
 Factory = TypeVar("Factory", bound=Callable[..., Method])
 _REGISTRY: dict[str, Callable[..., Method]] = {}
+ELSEWHERE = {
+    "momentum": "choose vcsg.Momentum, where it is beta=",
+    "nesterov": "choose vcsg.Momentum",
+    "betas": "the two are beta= and beta2=",
+    "learning_rate": "that is lr=",
+    "epochs": "give passes= to `batches` or `fit`",
+}
+"""What options of other libraries are called here."""
 
 
 @overload
@@ -64,5 +72,6 @@ def build(function: Callable[..., Method], options: Mapping[str, object]) -> Met
     for option in options:
         if option not in known:
             name = function.__name__.replace("_", "-")
-            raise TypeError(f"{name} has no option {option!r}: {suggestion(option, known)}")
+            elsewhere = f"{ELSEWHERE[option]}. " if option in ELSEWHERE else ""
+            raise TypeError(f"{name} has no option {option!r}: {elsewhere}{suggestion(option, known)}")
     return function(**options)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from vcsg.method.weights import Constant
 from vcsg.run import power_iteration
-from vcsg.run.course import Course
-from vcsg.run.looking import GradientGuard, RowCounter
+from vcsg.run.course import Course, logger
+from vcsg.run.gradient_guard import GradientGuard
+from vcsg.run.looking import ModelRows, RowCounter, has_statistics
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
@@ -31,7 +32,7 @@ class ClosureExecutor:
         self.course, self.point, self.ranks = course, point, ranks
         if point.buffers and course.options.exact:
             raise ValueError("variance='exact' takes single samples, which BatchNorm cannot: use variance='chunks'")
-        self._guard, self._counter = GradientGuard(), RowCounter()
+        self._guard, self._counter, self._model_rows = GradientGuard(), RowCounter(), ModelRows()
         self._told: int | None = None
         """How many samples the batch in hand has, as a loop told."""
         self.check_table()
@@ -57,18 +58,21 @@ class ClosureExecutor:
                 "choose svrg, which keeps one gradient"
             )
 
-    def step(self, closure: Closure, samples: int | None = None) -> Any:
-        """Do the work of one batch, of so many samples where a loop says it.
+    def step(self, closure: Closure, samples: int | None = None, trusted: bool = False) -> Any:
+        """Do the work of one batch, of so many samples where a loop says it; `trusted` has the rows not looked at.
 
         Returns the loss of the closure, in an inner step that at x.
         """
+        self.point.check_lr()
         thawed = self.point.refresh()
         if not self.point.params:
             return self._still(closure)
         if not self.ranks.met:
             self._meet()
         self.point.look_for_gradients()
-        closure = self._observed(self.ranks.prepared(closure), samples)
+        if self.course.state.steps == 1:
+            self._tell_of_statistics()
+        closure = self._observed(self.ranks.prepared(closure), samples, trusted)
         with self._whole_step(), self.point.randomness:
             if thawed and self.behind:
                 return self._begin_anew(closure)
@@ -82,6 +86,7 @@ class ClosureExecutor:
 
     def step_with_gradients(self, samples: int | None = None) -> None:
         """Do an inner step with the gradients that backward() has left in the parameters; without any, nothing."""
+        self.point.check_lr()
         thawed = self.point.refresh()
         if not any(p.grad is not None for p in self.point.params):
             return
@@ -115,15 +120,28 @@ class ClosureExecutor:
         finally:
             self._told = self._counter.rows = None
 
-    def _observed(self, closure: Closure, samples: int | None) -> Closure:
+    def _observed(self, closure: Closure, samples: int | None, trusted: bool) -> Closure:
         """The closure, looked at as far as the run needs to know what it does."""
         course = self.course
         self._told = samples
         if not course.needs_one_point or course.state.L is None:
             closure = self._guard.guarded(closure, self.point.params)
         if course.loop_sizes and samples is None:
-            closure = self._counter.counted(closure)
+            return self._counter.counted(closure)
+        if not trusted:
+            own = self.ranks.share.part(course.state.phase, course.state.position)[0]
+            expected = own.stop - own.start if samples is None else samples
+            closure = self._model_rows.checked(closure, self.point.params, expected)
         return closure
+
+    def _tell_of_statistics(self) -> None:
+        """Say that running statistics are changed at the anchor too, where the first step has shown such a model."""
+        model = self._counter.module or self._model_rows.model
+        if model and not self.course.needs_one_point and not self.point.buffers and has_statistics(model):
+            logger.warning(
+                "the model has running statistics, as BatchNorm has, and the optimizer was made without buffers=: "
+                "evaluations at the anchor change them too; give it buffers=model.buffers()"
+            )
 
     def _receive(self) -> None:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""

@@ -70,6 +70,8 @@ class Course:
         self._holder, self._smooth = holder, smooth and method.needs_L
         self.certifies = False
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
+        self._in_order: bool | None = False
+        """Whether the loop reads its samples in a given order; None once that has been told."""
         self._told_at = 0
         """The steps after which it was told last that hardly anything was gained."""
         first = method.schedule.first(n)
@@ -198,9 +200,10 @@ class Course:
         size = loop.size(told, seen, state.loop.expected(loop), guess=self.needs_one_point)
         handing_over.take_batch(state, loop, self.share, size)
 
-    def begin_pass(self, short: bool) -> None:
-        """The loop begins a pass, which ends with a short batch or drops it."""
+    def begin_pass(self, short: bool, in_order: bool = False) -> None:
+        """The loop begins a pass, which ends with a short batch or drops it, and may read its samples in order."""
         assert self.loop_sizes is not None
+        self._in_order = None if self._in_order is None else in_order
         handing_over.begin_pass(self.state, self.loop_sizes, short)
 
     def take_chunk(self, size: int, loss: float, deviation: float) -> None:
@@ -267,6 +270,8 @@ class Course:
             state.good_size = max(state.good_size, anchor.B)  # so that the point gone back to is as well known
             self.roll_back(f"at the anchor of epoch {state.epoch} {fault}")
             return
+        if state.good_epoch == 0 and judging.ignores_batches(total, g_norm2):
+            logger.warning(faults.SAME_GRADIENTS, total.chunks)
         state.anchor, state.depth, state.last_losses = anchor, 0, []
         planning.remember_variance(state, anchor.variance)
         self._accept_point()
@@ -426,6 +431,9 @@ class Course:
             size = max(state.anchor_size, min(self.n, 2 * self._least) if self._least > 1 else 1)
             if loop := self.loop_sizes:
                 sizes = handing_over.begin_anchor(state, loop, size)
+                if self._in_order and sum(sizes) < self.n:
+                    self._in_order = None
+                    logger.warning(faults.GIVEN_ORDER, method.name)
                 self._enter("anchor", len(sizes), sum(sizes), sizes)
             elif method.table or self.options.exact:
                 self._enter("anchor", self.blocks or size, size)

@@ -1,4 +1,4 @@
-"""What a run is refused or given up for: what is wrong with a batch or with f, in words."""
+"""What a run is refused, given up or warned for: what is wrong with a batch or with f, in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from collections.abc import Sequence
 
 from vcsg.run.watch import BadSamples, Diverged
 
+SAME_GRADIENTS = (
+    "all %d batches of the first anchor have the same loss and gradient, to the last bit: does the closure evaluate "
+    "the batch in hand, or the same tensors each time?"
+)
+GIVEN_ORDER = (
+    "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for all samples "
+    "only if that order is a random one; give it shuffle=True"
+)
 MAX_ROLLBACKS = 10
 """How often in a row a diverged epoch is tried again, L doubled each time, before the run gives up."""
 

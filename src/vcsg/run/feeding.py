@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from vcsg.run.randomness import seeded
@@ -22,6 +22,8 @@ class PhaseSampler(Sampler[list[int]]):
     def __init__(self, remaining: Callable[[], tuple[Share, Phase, int]]) -> None:
         self._remaining = remaining
         self._drawn = (0, 0)
+        self._ended: tuple[Phase, int] | None = None
+        """The phase of which all batches were asked for one by one, and the position where that began."""
 
     @property
     def share(self) -> Share:
@@ -29,12 +31,28 @@ class PhaseSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         share, phase, position = self._remaining()
-        _check_reader(phase.n)
+        self._check_used(phase, position)
+        start, one_by_one = position, _check_reader(phase.n, self)
         while position < phase.count and self._remaining()[1] is phase:
             own = share.part(phase, position)[0]
             self.hand_over(phase, position)
             yield phase.indices[own].tolist()
             position += share.width(phase, position)
+        if one_by_one and position >= phase.count:
+            self._ended = phase, start
+
+    def _check_used(self, phase: Phase, position: int) -> None:
+        """Refuse to go on with a phase whose batches were all read before, where only some of them were used.
+
+        One more than was used is no fault, as who reads a batch ahead may have ended there.
+        """
+        ended, self._ended = self._ended, None
+        left = len(self)
+        if ended is not None and ended[0] is phase and position > ended[1] and left > 1:
+            raise RuntimeError(
+                f"{left} of the batches that optimizer.sampler drew were read and not used: call step once for each, "
+                "in their order, or read them from optimizer.batches(loader, passes=...), which tells at once"
+            )
 
     def hand_over(self, phase: Phase, position: int) -> None:
         """The batch at this place is drawn, and the loop has it, or will."""
@@ -46,20 +64,38 @@ class PhaseSampler(Sampler[list[int]]):
         _, phase, position = self._remaining()
         return self._drawn[0] == phase.number and position <= self._drawn[1]
 
+    @property
+    def size(self) -> int:
+        """How many samples this rank has of the batch that the next step is for."""
+        share, phase, position = self._remaining()
+        own = share.part(phase, position)[0]
+        return int(own.stop - own.start)
+
     def __len__(self) -> int:
         share, phase, position = self._remaining()
         return share.steps(phase, position)
 
 
-def _check_reader(n: int) -> None:
-    """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks."""
+def _check_reader(n: int, sampler: PhaseSampler) -> bool:
+    """Refuse to draw from n samples for a loader whose dataset has another number: it is the one that asks.
+
+    And for one that would make a batch of several batches, as if each of them were the number of a sample. Returns
+    whether it is a loader without workers, which reads no batch before it is asked for it.
+    """
     frame: FrameType | None = sys._getframe(2)
     for _ in range(8):  # a few, for samplers that wrap this one
         reader = frame.f_locals.get("self") if frame else None
         if isinstance(reader, _BaseDataLoaderIter):
             check_length(reader._dataset, n)
-            return
+            asked: Any = reader._index_sampler
+            if isinstance(asked, BatchSampler) and getattr(asked, "sampler", None) is sampler:
+                raise ValueError(
+                    f"the DataLoader was made with sampler=optimizer.sampler, and puts {asked.batch_size} of its "
+                    "batches into one: give batch_sampler=optimizer.sampler, and no batch_size"
+                )
+            return reader._num_workers == 0
         frame = frame.f_back if frame else None
+    return False
 
 
 def check_length(dataset: Any, n: int) -> None:
@@ -91,6 +127,35 @@ def _rows(batch: Any) -> int | None:
     return len(batch) if isinstance(batch, Tensor) and batch.dim() else None
 
 
+def check_rows(batch: Any, drawn: int) -> None:
+    """Refuse a batch that shows another number of samples than were drawn for it.
+
+    That is certain where all its tensors have one length, which is another, and nothing in it has as many entries as
+    were drawn, along any axis: sequences may come first, and rows be those of graphs. A single sample may be bare.
+    """
+    lengths: set[int] = set()
+    if drawn > 1 and _are_rows(batch, drawn, lengths) and len(lengths) == 1:
+        raise ValueError(
+            f"the batch has {lengths.pop()} rows, and {drawn} samples were drawn for it: let dataset and collate_fn "
+            "return all that are asked for, each once. Where rows are not samples, let the batch hold something with "
+            "one entry for each sample too, such as their lengths"
+        )
+
+
+def _are_rows(item: Any, drawn: int, lengths: set[int]) -> bool:
+    """Whether everything in a batch may be rows of another number of samples than drawn; notes the lengths."""
+    if isinstance(item, Tensor):
+        if item.is_nested or not item.dim() or drawn in item.shape:
+            return False
+        lengths.add(len(item))
+        return True
+    if isinstance(item, Mapping):
+        return all(_are_rows(value, drawn, lengths) for value in item.values())
+    if isinstance(item, (tuple, list)):
+        return len(item) != drawn and all(_are_rows(value, drawn, lengths) for value in item)
+    return item is None or isinstance(item, (str, int, float))
+
+
 Feed = Callable[[Phase, int], Iterator[Any]]
 """(phase, position) → the batches of data from that position of the phase on."""
 
@@ -102,9 +167,10 @@ def feed(data: Any, n: int, sampler: PhaseSampler) -> Feed:
     tensors = [data] if isinstance(data, Tensor) else data
     if isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, Tensor) for t in tensors):
         return _tensor_feed(data, n, sampler.share)
+    kinds = f" of {', '.join(type(t).__name__ for t in tensors[:4])}" if isinstance(tensors, (tuple, list)) else ""
     raise TypeError(
-        f"data is a {type(data).__name__}: give a DataLoader made with batch_sampler=optimizer.sampler, a tensor, "
-        "or a tuple of tensors with the samples along the first axis"
+        f"data is a {type(data).__name__}{kinds}: give a DataLoader made with batch_sampler=optimizer.sampler, a "
+        "tensor, or a tuple of tensors with the samples along the first axis (torch.from_numpy makes one of an array)"
     )
 
 
@@ -160,7 +226,12 @@ def _loader_feed(loader: DataLoader[Any], n: int, sampler: PhaseSampler) -> Feed
         # Opening a loader draws its workers' seed from the global generator, which is not ours to advance.
         with seeded(phase.seeds[-1]):
             iterator = iter(loader)
-        yield from iterator
+        parts = sampler.share.parts(phase, position)
+        for batch in iterator:
+            own = next(parts)
+            check_rows(batch, own.stop - own.start)
+            yield batch
+            del batch  # or it would be held while the next one is read
 
     return batches
 

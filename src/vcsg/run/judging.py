@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from vcsg.method.definition import Method
 from vcsg.run.holder import Holder
 from vcsg.run.state import CourseState
-from vcsg.run.variance import MIN_CHUNKS
+from vcsg.run.variance import MIN_CHUNKS, AnchorSum
 
 MANY_STEPS = 32
 """Steps whose mean loss tells, to a twentieth of its fall, whether it is back where it began."""
@@ -64,6 +64,11 @@ def end_fault(state: CourseState, holder: Holder, L: float | None) -> str | None
 def nothing_gained(state: CourseState, holder: Holder) -> str | None:
     """Say that the point where the run ends is no better than the start; or None."""
     return state.watch.gained_nothing(_last_values(state, holder))
+
+
+def ignores_batches(total: AnchorSum, g_norm2: float) -> bool:
+    """Whether all batches of an anchor had the same loss and the same gradient, to the last bit, and not 0."""
+    return total.chunks > 1 and total.spread == total.loss_spread == 0.0 < g_norm2
 
 
 def _begin_watch(state: CourseState, holder: Holder, losses: Sequence[float]) -> None:

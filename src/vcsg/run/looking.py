@@ -1,22 +1,22 @@
-"""What can be seen of a closure from outside: how large its batch is, and whether it changes gradients on its own."""
+"""What can be seen of a closure from outside: how many rows its model is given."""
 
 from __future__ import annotations
 
-import math
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from vcsg.run.vectors import norm
-
 LOOKS = 2
-"""How many evaluations of a run are looked at; more where a closure touches gradients without changing them."""
+"""How many evaluations at the start of a run are looked at."""
+BETWEEN = 997
+"""Of how many steps one is looked at after that."""
 
 
 class RowCounter:
@@ -44,18 +44,13 @@ class RowCounter:
 
         return evaluate
 
+    @property
+    def module(self) -> nn.Module | None:
+        return None if self._module is None else self._module()
+
     def _evaluate(self, closure: Callable[[], Any]) -> Any:
-        module = None if self._module is None else self._module()
         with ExitStack() as stack:
-            if module is None:
-                stack.enter_context(warnings.catch_warnings())
-                # That it fires an extra time, as torch says of compiled models, does no harm.
-                warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
-                handle = register_module_forward_pre_hook(self._look)
-            else:
-                handle = module.register_forward_pre_hook(self._look)
-            stack.callback(handle.remove)
-            self._remove: Callable[[], None] = handle.remove
+            self._remove: Callable[[], None] = _hooked(stack, self.module, self._look)
             try:
                 return closure()
             finally:
@@ -74,49 +69,107 @@ class RowCounter:
         return {"rows": None, "_module": None}
 
 
-def _nothing() -> None:
-    """Do nothing: there is no hook to remove."""
+class ModelRows:
+    """Refuses a closure that hands its model fewer rows than its batch has samples.
 
-
-class GradientGuard:
-    """Refuses a closure that changes gradients after backward() has made them, in the first evaluations of a run.
-
-    A method with an anchor compares gradients of two points, or means of many; clipped or rescaled ones do not compare.
+    The model is the first module called that has all parameters in it. Rows of several calls are added up, as a batch
+    may be evaluated in parts. More rows than samples are no fault (nodes of graphs, two views of an image, all samples
+    of which some are picked), nor is a tensor with the samples along another axis, nor a call with tensors by name.
     """
 
     def __init__(self) -> None:
-        self.looks = LOOKS
+        self._steps = 0
+        self._model: weakref.ref[nn.Module] | None = None
 
-    def guarded(self, closure: Callable[[], Any], params: Sequence[Tensor]) -> Callable[[], Any]:
-        """The closure, looked at as long as there is reason to."""
-        return (lambda: self._look(closure, params)) if self.looks else closure
+    @property
+    def model(self) -> nn.Module | None:
+        return None if self._model is None else self._model()
 
-    def _look(self, closure: Callable[[], Any], params: Sequence[Tensor]) -> Any:
-        made: dict[int, tuple[int, int, float]] = {}
+    def checked(self, closure: Callable[[], Any], params: Sequence[Tensor], samples: int) -> Callable[[], Any]:
+        """The closure of a step with so many samples, looked at now and then, at its first evaluation."""
+        self._steps += 1
+        if samples < 2 or (self._steps > LOOKS and self._steps % BETWEEN):
+            return closure
+        first = True
 
-        def note(p: Tensor) -> None:
-            if p.grad is not None and p.grad.layout is torch.strided:
-                made[id(p)] = id(p.grad), p.grad._version, norm([p.grad]).item()
+        def evaluate() -> Any:
+            nonlocal first
+            if not first:
+                return closure()
+            first = False
+            return self._evaluate(closure, params, samples)
 
-        handles = [p.register_post_accumulate_grad_hook(note) for p in params]  # type: ignore[no-untyped-call]
-        try:
+        return evaluate
+
+    def _evaluate(self, closure: Callable[[], Any], params: Sequence[Tensor], samples: int) -> Any:
+        calls: list[list[tuple[int, ...]]] = []
+        remove: Callable[[], None] = _nothing
+
+        def look(module: nn.Module, given: Any) -> None:
+            nonlocal remove
+            model = self.model
+            if model is None and _holds(module, params):
+                self._model = weakref.ref(module)
+                remove()  # so that the modules inside, compiled ones above all, are called as ever
+                remove = _hooked(stack, module, look)
+                model = module
+            if model is module:
+                seen = [] if _has_named() else given
+                calls.append([tuple(t.shape) for t in seen if isinstance(t, Tensor) and not t.is_nested])
+
+        with ExitStack() as stack:
+            remove = _hooked(stack, self.model, look)
             loss = closure()
-        finally:
-            for handle in handles:
-                handle.remove()
-        touched = [
-            (made[id(p)][2], norm([p.grad]).item())
-            for p in params
-            if p.grad is not None and id(p) in made and (id(p.grad), p.grad._version) != made[id(p)][:2]
-        ]
-        for before, after in touched:
-            if before != after and not math.isnan(before):  # a wrapper may have written the same numbers once more
-                raise ValueError(
-                    f"the closure changes gradients after backward() has made them: the norm of one was {before:.4g} "
-                    f"and is {after:.4g}. Clipped or rescaled gradients of two points do not compare: give the "
-                    "optimizer clip_norm=, which shortens the step, and scale the loss in place of its gradient "
-                    "(Lightning: leave gradient_clip_val out)"
-                )
-        if not touched:
-            self.looks -= 1
+        if not calls:
+            self._model = None
+        elif all(shapes and all(shape and samples not in shape for shape in shapes) for shapes in calls):
+            _check_rows(sum(shapes[0][0] for shapes in calls), samples)
         return loss
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_steps": 0, "_model": None}
+
+
+def _has_named() -> bool:
+    """Whether the call that a hook is told of has tensors by name, of which torch does not tell it; True if unknown."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name in ("inner", "_call_impl", "_wrapped_call_impl"):
+        if frame.f_code.co_name == "_call_impl":
+            return any(isinstance(value, Tensor) for value in frame.f_locals.get("kwargs", {}).values())
+        frame = frame.f_back
+    return True
+
+
+def has_statistics(module: nn.Module) -> bool:
+    """Whether a forward pass of the module changes running statistics, as those of BatchNorm."""
+    return any(own.training and getattr(own, "running_mean", None) is not None for own in module.modules())
+
+
+def _holds(module: nn.Module, params: Sequence[Tensor]) -> bool:
+    own = {id(p) for p in module.parameters()}
+    return all(id(p) in own for p in params)
+
+
+def _check_rows(rows: int, samples: int) -> None:
+    if rows < samples:
+        raise ValueError(
+            f"the model was given {rows} rows, and the batch has {samples} samples: let the closure evaluate all of "
+            f"them, or where rows are not samples, say how many there are: optimizer.step(closure, samples={samples})"
+        )
+
+
+def _hooked(stack: ExitStack, module: nn.Module | None, look: Callable[[nn.Module, Any], None]) -> Callable[[], None]:
+    """Have a function look at what this module is given, or where none is known every one; returns what ends that."""
+    if module is None:
+        stack.enter_context(warnings.catch_warnings())
+        # That it fires an extra time, as torch says of compiled models, does no harm.
+        warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)
+        handle = register_module_forward_pre_hook(look)
+    else:
+        handle = module.register_forward_pre_hook(look)
+    stack.callback(handle.remove)
+    return handle.remove
+
+
+def _nothing() -> None:
+    """Do nothing: there is no hook to remove."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,12 @@ class Point:
     @property
     def groups(self) -> list[dict[str, Any]]:
         return self._optimizer.param_groups
+
+    def check_lr(self) -> None:
+        """Refuse an `lr` that a scheduler or a hand has put out of range, before anything moves."""
+        for k, group in enumerate(self.groups):
+            if not -1e-9 < group["lr"] < math.inf:  # schedules that end at 0 may round to below it
+                raise ValueError(f"lr = {group['lr']!r} in parameter group {k}: set a finite number, at least 0")
 
     @property
     def lr(self) -> float:
@@ -443,8 +450,10 @@ def placed(saved: Tensor, p: Tensor) -> Tensor:
 def check_loss(loss: Any) -> None:
     """Refuse what a closure returned, unless it is one number."""
     if not isinstance(loss, (Tensor, float, int)) or (isinstance(loss, Tensor) and loss.numel() != 1):
-        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number")
+        kind = "None" if loss is None else f"a {type(loss).__name__}"
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else kind
+        manual = "; in Lightning's manual optimization, give step a closure" if loss is None else ""
+        raise TypeError(f"the closure returned {got}: return the mean loss of the batch, one number{manual}")
 
 
 def dense(p: Tensor, gradient: Tensor | None) -> Tensor:

@@ -145,7 +145,7 @@ class Baseline:
     def stop(self) -> None:
         self._stopping = True
 
-    def step(self, closure: Callable[[], Any]) -> Any:
+    def step(self, closure: Callable[[], Any], *, samples: int | None = None) -> Any:
         """Take the gradient of the batch and one step of the optimizer; the closure's randomness is seeded."""
         self._leave_output()
         self._optimizer.zero_grad()

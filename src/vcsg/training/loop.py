@@ -195,7 +195,8 @@ class Loop:
             return value.detach()
 
         phase, left = self.optimizer.phase, len(self.optimizer.sampler)
-        loss = float(self.optimizer.step(closure))
+        # The objective has the whole batch, and may make what it likes of its rows.
+        loss = float(self.optimizer.step(closure, samples=self.optimizer.sampler.size))
         if phase.kind != "smoothness":  # its losses are those of points beside x
             size = phase.size(phase.count - left)
             self._losses, self._samples = self._losses + size * loss, self._samples + size

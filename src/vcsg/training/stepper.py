@@ -51,8 +51,8 @@ class Stepper(Protocol):
     def stop(self) -> None:
         """End `batches` after this step."""
 
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Use the last batch, whose loss and gradient the closure computes; returns the loss."""
+    def step(self, closure: Callable[[], Any], *, samples: int | None = None) -> Any:
+        """Use the last batch, of so many samples, whose loss and gradient the closure computes; returns the loss."""
 
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> Any:
         """An engine that takes many steps at once; `vcsg.gpu.graphs.Uncapturable` says why there is none."""
