@@ -59,6 +59,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     verbose: int
     coef_: npt.NDArray[Any]
     intercept_: Any
+    feature_names_in_: npt.NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -80,8 +81,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """X and y as arrays. NaN and infinity show in f at no cost: `_solve` looks for them when f is not finite."""
         if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
             self.n_features_in_ = X.shape[1]
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+            self._named_features(None)
             return X, y
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
@@ -134,18 +134,32 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 "rows that are read by blocks are solved in one way: leave solver, method, early_stopping and "
                 "warm_start as they are by default"
             )
-        if terms.l1 or terms.rational or terms.positive or not LOSSES[loss].convex or LOSSES[loss].kinked:
+        if terms.rational or not LOSSES[loss].convex or LOSSES[loss].kinked:
             raise ValueError(
                 f"penalty = {self.penalty!r} and loss = {self.loss!r} for rows that are read by blocks: they take a "
-                "convex loss other than 'quantile', penalty='l2' or None, and no bounds"
+                "convex loss other than 'quantile', and penalty='l2', 'l1', 'elasticnet' or None"
             )
+        if self.max_iter < 2:
+            raise ValueError(f"max_iter = {self.max_iter} reads of the rows: give at least 2, one of them for a sample")
         seed, jobs = _seed(self.random_state), inputs.threads(self.n_jobs)
         journal = Journal(float(self.max_iter), self._print if self.verbose else lambda _: None)
         with np.errstate(over="ignore", invalid="ignore"):
             whole, sample = survey(source, loss, scale, self.fit_intercept, terms, jobs, seed)
-            solution = solve_blocks(whole, sample, self.tol, journal, seed)
+            try:
+                solution = solve_blocks(whole, sample, self.tol, journal, seed)
+            except FloatingPointError as error:
+                inputs.explain_overflow(sample.rows, sample.y, error)
+                raise
+        self._named_features(source.names)
         self.n_features_in_, self.reads_ = whole.d, source.reads
         return solution, whole.classes
+
+    def _named_features(self, names: list[str] | None) -> None:
+        """Keep the names of the columns, as scikit-learn does, where they have any; forget those of an earlier fit."""
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _method(self, tol: float) -> Method:
         """The method; one named "vcsg" or "scsg" gets tol² as its target ε for ‖∇f‖²."""
