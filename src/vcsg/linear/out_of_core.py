@@ -20,7 +20,7 @@ from vcsg.linear.blocks import BlockSource
 from vcsg.linear.curvature import row_curvatures
 from vcsg.linear.duality import DualSums, dual_sums, has_gap, summed_gap
 from vcsg.linear.kernels import loops
-from vcsg.linear.kernels.losses import LOSSES, TWEEDIE, Loss
+from vcsg.linear.kernels.losses import HUBER, LOSSES, TWEEDIE, Loss
 from vcsg.linear.problem import Array, PassResult, Penalty, Problem
 from vcsg.linear.row_sample import SAMPLE, RowSample, stored
 from vcsg.linear.sampled_newton import Reading
@@ -255,9 +255,10 @@ def solve_blocks(whole: BlockProblem, sample: Problem, tol: float, journal: Jour
 
 
 def first_point(sample: Problem) -> Array:
-    """Where the sample's solver begins: at 0; for a mean of exp(z), with the intercept for which it is that of y."""
-    x = np.zeros(sample.shape)
-    mean = float(sample.shares @ sample.y)
-    if sample.loss.code == TWEEDIE and sample.bias and mean > 0:
+    """Where the sample's solver begins: at 0, with an intercept for the losses that `LinearRegressor` gives one."""
+    x, mean = np.zeros(sample.shape), float(sample.shares @ sample.y)
+    if sample.bias and sample.loss.code == TWEEDIE and mean > 0:
         x[0, -1] = math.log(mean)
+    elif sample.bias and sample.loss.code == HUBER:
+        x[0, -1] = inputs.weighted_median(sample.y, sample.weight)
     return x
