@@ -35,8 +35,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
-        "early_stopping", "inputs", "blocks", "row_sample", "out_of_core", "model", "classifier",
-        "regressor", "path", "cross_validation", "precompile",
+        "early_stopping", "inputs", "falling_scale", "blocks", "row_sample", "sampled_newton", "out_of_core",
+        "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
         "notice", "compiled", "lanes", "losses", "rows", "loops", "lazy", "paired", "order", "hessian", "recursion",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from linear_data import make_problem
 from scipy import sparse
 
-from vcsg.linear import LinearClassifier, LinearRegressor, blocks, out_of_core
+from vcsg.linear import LinearClassifier, LinearRegressor, Penalty, blocks, out_of_core, sampled_newton, solve
+from vcsg.linear.curvature import row_curvatures
+from vcsg.linear.duality import dual_sums, duality_gap, summed_gap
 from vcsg.linear.row_sample import RowSample
 
 
@@ -54,7 +58,142 @@ def test_blocks_give_the_solution_in_memory(form: str, data: tuple[Any, Any]) ->
     assert model.reads_ <= 12
     assert model.history_[0].stage == "sample"
     assert model.history_[0].rows == {"dense": 1000, "sparse": 666, "float32": 2000}[form]
-    assert model.solver_.endswith("then l-bfgs on all rows")
+    assert model.solver_.endswith("then sampled-newton on all rows")
+
+
+SPARSE_MODELS = [
+    ("logistic", "l1"), ("logistic", "elasticnet"), ("squared", "l1"), ("squared", "elasticnet"), ("huber", "l1"),
+    ("squared-hinge", "elasticnet"), ("poisson", "l1"), ("gamma", "elasticnet"), ("tweedie", "l1"),
+]  # fmt: skip
+
+
+def targets(X: Any, loss: str) -> Any:
+    z = X[:, :3] @ np.array([1.0, -1.0, 0.5]) + np.random.default_rng(2).normal(size=len(X))
+    if loss in LinearClassifier.losses:
+        return z > 0.3
+    return z if loss in ("squared", "huber") else np.exp(z / 4)
+
+
+@pytest.mark.parametrize(("loss", "penalty"), SPARSE_MODELS)
+@pytest.mark.parametrize("form", ["dense", "sparse", "float32", "no intercept"])
+def test_an_l1_penalty_by_blocks(loss: str, penalty: str, form: str, data: tuple[Any, Any]) -> None:
+    """The solution in memory, its zeros, and a gap that bounds what f is above the minimum."""
+    X, _ = data
+    kind: Any = LinearClassifier if loss in LinearClassifier.losses else LinearRegressor
+    rows = {"sparse": sparse.csr_matrix(X), "float32": X.astype(np.float32)}.get(form, X)
+    y, weight = targets(X, loss), np.random.default_rng(1).random(6000)
+    options = {"penalty": penalty, "alpha": 0.02, "l1_ratio": 0.5, "fit_intercept": form != "no intercept"}
+    expected = kind(loss, tol=1e-9, **options).fit(rows.astype(float), y, weight)
+    model = kind(loss, tol=1e-7, random_state=0, **options).fit(cut(rows, y, weight), None)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=2e-6)
+    np.testing.assert_allclose(model.intercept_, expected.intercept_, atol=2e-6)
+    assert 0 < (model.coef_ == 0).sum() == (expected.coef_ == 0).sum()
+    assert model.history_[-1].gradient_norm <= 1e-7
+    assert model.reads_ == model.history_[-1].passes <= 10
+    above = model.history_[-1].objective - expected.history_[-1].objective
+    assert above <= model.duality_gap_ + 1e-12
+    assert model.duality_gap_ < 1e-5
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic", "squared-hinge", "tweedie"])
+@pytest.mark.parametrize("terms", [Penalty(l1=0.05), Penalty(l1=0.03, l2=0.02), Penalty(l1=0.05, positive=True)])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_the_gap_from_sums_bounds_what_f_is_above_its_minimum(loss: str, terms: Penalty, bias: float) -> None:
+    """Sums over two blocks; it is at least as large as the gap from the slopes of all rows, and vanishes with it."""
+    problem = make_problem(loss, n=60, d=5, bias=bias, penalty=terms, weighted=True)
+    best = solve(problem, np.zeros(problem.shape), 1e-9).x
+    least, rng = problem.anchor(best).value, np.random.default_rng(0)
+    for size in (0.0, 1e-3, 0.1, 1.0):
+        x = best + size * rng.normal(size=best.shape)
+        x[:, :-1] = np.maximum(x[:, :-1], 0) if terms.positive else x[:, :-1]
+        x[:, -1] *= bias
+        sums = []
+        for index in (np.arange(20), np.arange(20, 60)):
+            part = replace(problem.subset(index), penalty=Penalty())
+            share = len(index) / problem.n
+            sums.append([each.times(share) for each in dual_sums(part, x, part.anchor(x))])
+        above, below = (one.plus(other) for one, other in zip(*sums, strict=True))
+        gap = summed_gap(problem.anchor(x).value, terms, bias, above, below)
+        assert problem.anchor(x).value - least <= gap + 1e-9
+        assert gap >= duality_gap(problem, x) - 1e-9
+        assert gap < 1e-6 or size
+
+
+def test_bounds_and_many_columns_by_blocks(data: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Working sets where there are more unknowns than a factor takes; conjugate gradients where there are no kinks."""
+    monkeypatch.setattr(sampled_newton, "WIDEST", 6)
+    X, _ = data
+    y = targets(X, "squared")
+    for options in ({"positive": True}, {"penalty": "l1", "alpha": 0.02}, {"alpha": 1e-3}, {"penalty": None}):
+        model = LinearRegressor(tol=1e-7, random_state=0, **options).fit(cut(X, y), None)
+        expected = LinearRegressor(tol=1e-9, **options).fit(X, y)
+        np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-6)
+        assert model.reads_ <= 10
+
+
+def test_the_corrected_hessian_is_that_of_the_formula(data: tuple[Any, Any]) -> None:
+    """BFGS updates one after the other, of the sample's Hessian with the diagonal of all rows, as dense matrices."""
+    problem = make_problem("multinomial", n=400, d=4, bias=1.0, penalty=Penalty(l1=0.1, l2=0.2))
+    sample, rng = problem.subset(np.arange(150)), np.random.default_rng(0)
+    at = 0.1 * rng.normal(size=problem.shape)
+    whole = sampled_newton.hessian_diagonal(problem, row_curvatures(problem, at))
+    base = sampled_newton.SampleHessian(sample, at, whole, shrinkage=0.0)
+    units = np.eye(at.size).reshape(-1, *at.shape)
+    B = np.stack([base.times(unit).ravel() for unit in units])
+    np.testing.assert_allclose(B, base.block(np.arange(at.size)), atol=1e-12)
+    ridge = np.column_stack([np.full((3, 4), 0.2), np.zeros(3)])
+    np.testing.assert_allclose(np.diagonal(B), (whole + ridge).ravel(), rtol=1e-9)
+    rows = np.column_stack([sample.rows, np.ones(150)])
+    chances = np.exp(rows @ at.T) / np.exp(rows @ at.T).sum(axis=1, keepdims=True)
+    own = (rows.T * (chances[:, 0] * (1 - chances[:, 0]))) @ rows / 150
+    scale = np.sqrt(whole[0] / np.diagonal(own))
+    np.testing.assert_allclose(B[:5, :5] - np.diag(ridge[0]), own * np.outer(scale, scale), atol=1e-12)
+    corrected = sampled_newton.CorrectedHessian(base, damping=0.5)
+    for _ in range(3):
+        step = rng.normal(size=at.shape)
+        change = base.times(step) + 0.1 * step
+        corrected.add(step, change)
+        s, y = step.ravel(), change.ravel()
+        B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (s @ y)
+    B += 0.5 * np.diag(base.diagonal.ravel())
+    np.testing.assert_allclose(corrected.block(np.arange(at.size)), B, atol=1e-9)
+    np.testing.assert_allclose(corrected.times(units[3]).ravel(), B[3], atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+@pytest.mark.parametrize("shape", ["few rows for each column", "heavy tails", "rare columns"])
+def test_a_sample_that_is_unlike_all_rows(loss: str, penalty: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample that is separable, that lacks the rows of extreme norm, or columns altogether."""
+    rng = np.random.default_rng(0)
+    X: Any = rng.normal(size=(6000, 150)) if shape.startswith("few") else rng.standard_t(1.5, size=(6000, 20))
+    if shape == "rare columns":
+        X = sparse.csr_matrix(rng.normal(size=(6000, 60)) * (rng.random((6000, 60)) < 0.5 ** np.arange(2, 62) ** 0.7))
+    monkeypatch.setattr(out_of_core, "SAMPLE", 200 * 8 * X.shape[1])
+    z = X @ rng.normal(size=X.shape[1])
+    z /= np.quantile(np.abs(z), 0.7)
+    y = z + rng.logistic(size=6000)
+    kind: Any = LinearClassifier if loss == "logistic" else LinearRegressor
+    y = y > 0 if loss == "logistic" else y
+    options = {"penalty": penalty, "alpha": 1e-3}
+    model = kind(loss, tol=1e-5, max_iter=80, random_state=0, **options).fit(cut(X, y), None)
+    expected = kind(loss, tol=1e-7, **options).fit(X, y)
+    assert model.history_[-1].gradient_norm <= 1e-5
+    assert model.history_[-1].objective <= expected.history_[-1].objective + 1e-6
+
+
+def test_names_of_columns_are_kept(data: tuple[Any, Any]) -> None:
+    pyarrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    X, y = data
+    table = pyarrow.table({"label": y.astype(int), **{f"x{j}": X[:, j] for j in range(8)}})
+    model = LinearClassifier(random_state=0).fit(table, "label")
+    assert list(model.feature_names_in_) == [f"x{j}" for j in range(8)]
+    frame = pandas.DataFrame(X, columns=[f"x{j}" for j in range(8)])
+    model.predict(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[frame.columns[::-1]])
+    model.fit(cut(X, y), None)
+    assert not hasattr(model, "feature_names_in_")
 
 
 def test_what_fits_the_sample_is_read_once(data: tuple[Any, Any]) -> None:
@@ -123,13 +262,15 @@ def test_every_row_has_the_same_chance_in_a_sample() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dask_with_a_worker_that_dies(data: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_dask_with_a_worker_that_dies(penalty: str, data: tuple[Any, Any]) -> None:
     array = pytest.importorskip("dask.array")
     distributed = pytest.importorskip("distributed")
     frames = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")
     X, y = data
-    expected = LinearClassifier(tol=1e-8).fit(X, y)
+    options = {"penalty": penalty, "alpha": 1e-2}
+    expected = LinearClassifier(tol=1e-8, **options).fit(X, y)
     rows, labels = array.from_array(X, chunks=(1000, 4)), array.from_array(y, chunks=1500)
     with (
         warnings.catch_warnings(),
@@ -139,26 +280,39 @@ def test_dask_with_a_worker_that_dies(data: tuple[Any, Any]) -> None:
         killed: list[int] = []
 
         def kill(entry: Any) -> None:
-            if entry.stage == "l-bfgs" and not killed:
+            if entry.stage == "sampled-newton" and not killed:
                 process = next(iter(cluster.workers.values())).process
                 killed.append(process.pid)
                 process.kill()
 
-        model = LinearClassifier(tol=1e-6, random_state=0, verbose=1)
+        model = LinearClassifier(tol=1e-6, random_state=0, verbose=1, **options)
         model._print = kill  # type: ignore[method-assign]
         model.fit(rows, labels)
         assert killed
         np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-4)
         assert client.scheduler_info()
         frame = pandas.DataFrame(X, columns=[f"x{j}" for j in range(8)]).assign(label=y)
-        other = LinearClassifier(tol=1e-6, random_state=0).fit(frames.from_pandas(frame, npartitions=5), "label")
+        parts = frames.from_pandas(frame, npartitions=5)
+        other = LinearClassifier(tol=1e-6, random_state=0, **options).fit(parts, "label")
         np.testing.assert_allclose(other.coef_, expected.coef_, atol=1e-4)
+        assert list(other.feature_names_in_) == [f"x{j}" for j in range(8)]
+        with pytest.raises(ValueError, match="the column 'w' is not among"):
+            LinearClassifier().fit(parts, "label", sample_weight="w")
+        plain = LinearClassifier(tol=1e-6, random_state=0, **options).fit(rows, y)
+        np.testing.assert_allclose(plain.coef_, expected.coef_, atol=1e-4)
+        with pytest.raises(ValueError, match="y is None beside 6000 rows"):
+            LinearClassifier().fit(rows, None)
 
 
 @pytest.mark.parametrize(
     ("options", "block", "text"),
     [
-        ({"penalty": "l1"}, None, "penalty='l2' or None"),
+        ({"penalty": "rational"}, None, "penalty='l2', 'l1', 'elasticnet' or None"),
+        ({"max_iter": 1}, None, "max_iter = 1 reads of the rows: give at least 2"),
+        ({}, [(np.array([[np.nan]]), np.ones(1))], "block 0 has rows with NaN or infinity"),
+        ({}, [(np.ones((2, 1)), np.array([1.0, np.inf]))], "block 0 has targets with NaN or infinity"),
+        ({}, [(np.ones((2, 1)), np.arange(2), -np.ones(2))], "block 0 has the weight -1"),
+        ({}, [(np.ones((2, 1)), np.arange(2), np.ones(3))], "weights of shape \\(3,\\): one for each row"),
         ({"solver": "newton"}, None, "leave solver"),
         ({"class_weight": "balanced"}, None, "give weights with the blocks"),
         ({}, [(np.ones((3, 2)), np.ones(2))], "block 0 has rows of shape"),
@@ -174,3 +328,22 @@ def test_blocks_that_cannot_be_fitted_are_refused(
     source = cut(*data) if block is None else lambda: iter(block)
     with pytest.raises(ValueError, match=text):
         LinearClassifier(**options).fit(source, None)
+
+
+def test_blocks_that_are_there_once_alone_are_seen(data: tuple[Any, Any]) -> None:
+    """A function that returns the same iterator each time would have no rows in the second read."""
+    once = cut(*data)()
+    with pytest.raises(ValueError, match="6000 rows in the first read and 0 in read 2"):
+        LinearClassifier().fit(lambda: once, None)
+
+
+def test_targets_that_a_loss_does_not_take(data: tuple[Any, Any]) -> None:
+    X, _ = data
+    for loss, y, text in (
+        ("poisson", -np.ones(6000), "down to -1: .* 0 or above"),
+        ("gamma", np.zeros(6000), "above 0"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            LinearRegressor(loss).fit(cut(X, y), None)
+    with pytest.raises(ValueError, match="finite, but too large"):
+        LinearRegressor().fit(cut(X * 1e200, X[:, 0]), None)

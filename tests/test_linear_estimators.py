@@ -131,7 +131,7 @@ def test_weights_of_rows_and_classes(by_class: Any) -> None:
     ours = LinearClassifier(alpha=0.01, class_weight=by_class, tol=1e-8).fit(X, y, weight)
     by_row = np.ones(2) if by_class is None else np.array([3.0, 0.5])
     if by_class == "balanced":
-        by_row = len(y) / (2 * np.bincount(y))
+        by_row = weight.sum() / (2 * np.bincount(y, weight))
     total = float((weight * by_row[y]).sum())
     C = 1 / (0.01 * total)
     peer = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(X, y, weight * by_row[y])

@@ -31,6 +31,9 @@ class BlockSource(Protocol):
     reads: int
     """How often all blocks were read."""
 
+    names: list[str] | None
+    """The names of the features, where they have any."""
+
     @property
     def count(self) -> int | None:
         """The number of blocks; None where it is not known beforehand."""
@@ -49,6 +52,7 @@ class MappedBlocks:
     y: Any
     weight: Any = None
     reads: int = 0
+    names: list[str] | None = None
 
     @property
     def size(self) -> int:
@@ -74,6 +78,7 @@ class YieldedBlocks:
 
     blocks: Callable[[], Any]
     reads: int = 0
+    names: list[str] | None = None
     count = None
 
     def map(self, work: Work) -> Iterator[Any]:
@@ -83,6 +88,14 @@ class YieldedBlocks:
             if not isinstance(block, tuple) or len(block) not in (2, 3):
                 raise ValueError(f"block {number} is a {type(block).__name__}: yield (rows, y) or (rows, y, weights)")
             yield work(number, *block, *([None] if len(block) == 2 else []))
+
+
+def features(names: list[str], target: str, weight: str | None) -> list[str]:
+    """The columns but those of targets and weights; refused where there are no such."""
+    for name in (target, weight):
+        if name is not None and name not in names:
+            raise ValueError(f"the column {name!r} is not among {', '.join(map(repr, names))}: name one of them")
+    return [name for name in names if name not in (target, weight)]
 
 
 @dataclass
@@ -96,11 +109,7 @@ class ArrowBlocks:
     count = None
 
     def __post_init__(self) -> None:
-        names = list(self.dataset.schema.names)
-        for name in (self.target, self.weight):
-            if name is not None and name not in names:
-                raise ValueError(f"the column {name!r} is not among {', '.join(map(repr, names))}: name one of them")
-        self.features = [name for name in names if name not in (self.target, self.weight)]
+        self.names: list[str] | None = features(list(self.dataset.schema.names), self.target, self.weight)
 
     def map(self, work: Work) -> Iterator[Any]:
         """Scan the dataset once."""
@@ -108,7 +117,7 @@ class ArrowBlocks:
         batches = (batch for batch in self.dataset.to_batches(batch_size=BATCH) if batch.num_rows)
         for number, batch in enumerate(batches):
             columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-            rows = np.column_stack([columns[name] for name in self.features])
+            rows = np.column_stack([columns[name] for name in self.names or ()])
             yield work(number, rows, columns[self.target], None if self.weight is None else columns[self.weight])
 
 
@@ -117,6 +126,7 @@ class DaskBlocks:
     """The chunks of dask arrays or the partitions of a dask dataframe, as delayed rows, targets and weights."""
 
     parts: list[tuple[Any, Any, Any]]
+    names: list[str] | None = None
     reads: int = 0
 
     @property
@@ -135,21 +145,26 @@ class DaskBlocks:
 
 def _split(frame: Any, target: str, weight: str | None) -> tuple[Any, Any, Any]:
     """The features, targets and weights of a partition of a dataframe."""
-    features = [name for name in frame.columns if name not in (target, weight)]
-    return frame[features].to_numpy(), frame[target].to_numpy(), None if weight is None else frame[weight].to_numpy()
+    rows = frame[features(list(frame.columns), target, weight)].to_numpy()
+    return rows, frame[target].to_numpy(), None if weight is None else frame[weight].to_numpy()
 
 
 def _dask_blocks(X: Any, y: Any, weight: Any) -> DaskBlocks:
     import dask
+    from dask import array
 
     if hasattr(X, "to_delayed") and hasattr(X, "columns"):
         if not isinstance(y, str):
             raise ValueError(f"y is a {type(y).__name__} beside a dask dataframe: give the name of its target's column")
+        names = features(list(X.columns), y, weight)
         split = [dask.delayed(_split, nout=3)(part, y, weight) for part in X.to_delayed()]
-        return DaskBlocks([tuple(part) for part in split])
+        return DaskBlocks([tuple(part) for part in split], names)
+    if y is None or len(y) != len(X):
+        found = "None" if y is None else f"{len(y)} targets"
+        raise ValueError(f"y is {found} beside {len(X)} rows of a dask array: give an array with a target for each row")
     rows = X.rechunk({1: -1})
     cut = {0: rows.chunks[0]}
-    lines = [None if a is None else a.rechunk(cut).to_delayed().ravel().tolist() for a in (y, weight)]
+    lines = [None if a is None else array.asarray(a).rechunk(cut).to_delayed().ravel().tolist() for a in (y, weight)]
     blocks = rows.to_delayed().ravel().tolist()
     targets, weights = (line or [None] * len(blocks) for line in lines)
     return DaskBlocks(list(zip(blocks, targets, weights, strict=True)))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
 from sklearn.utils.extmath import softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -36,9 +36,10 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         alpha: The weight of the penalty; larger values keep the coefficients smaller.
         l1_ratio: The share of the L1 term in "elasticnet", from 0 to 1.
         fit_intercept: Whether to fit an intercept c.
-        class_weight: A dict from class to weight, or "balanced" for weights inversely proportional to how often each
-            class occurs; None weighs all classes alike.
-        C: The inverse strength of the penalty as LogisticRegression has it, in place of alpha: alpha = 1/(C·n).
+        class_weight: A dict from class to weight, or "balanced" for weights inversely proportional to the weight that
+            the rows of each class have together; None weighs all classes alike.
+        C: The inverse strength of the penalty as LogisticRegression has it, in place of alpha: alpha = 1/(C·n);
+            infinity is no penalty.
         tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows.
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
@@ -157,6 +158,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             sample_weight: The weight of each row.
         """
         self._check_options()
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight = 'balanced' in partial_fit, which sees some rows at a time: give a dict of weights, or "
+                "sample_weight"
+            )
         first = not hasattr(self, "classes_")
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit")
@@ -224,8 +230,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if self.class_weight is None:
             return weight, total
         numbers = codes.astype(np.int64)
-        by_class = compute_class_weight(self.class_weight, classes=classes, y=classes[numbers])
-        weight = weight * by_class[numbers]
+        weight = weight * inputs.class_weights(self.class_weight, classes, numbers, weight)[numbers]
         return inputs.scaled(weight), total * float(weight.mean())
 
     def _path_problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
@@ -233,6 +238,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self._check_options()
         X, y = self._validate(X, y, reset=True)
         self.classes_, codes = _encoded(y)
+        inputs.check_finite(X, codes)
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"y has one class alone ({self.classes_[0]!r}): a classifier needs at least two classes")
@@ -248,7 +254,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """The weight of the penalty for a mean loss, where the sum of all weights is `total`."""
         if self.C is None:
             return self.alpha
-        inputs.number("C", self.C, 0, math.inf, above=True)
+        inputs.number("C", self.C, 0, math.inf, above=True, closed=True)
         if self.alpha != ALPHA:
             raise ValueError(f"alpha = {self.alpha!r} beside C = {self.C!r}: give one of them")
         return 1 / (self.C * total)
@@ -282,7 +288,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The logarithm of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X, offset)))
+        margins = self.decision_function(X, offset)
+        both = np.column_stack([np.zeros_like(margins), margins]) if margins.ndim == 1 else margins
+        return np.asarray(log_softmax(both, axis=1))
 
 
 def _signs(positive: npt.NDArray[Any]) -> Array:

@@ -119,7 +119,7 @@ def row_work(problem: Problem) -> float:
 
 def pass_work(problem: Problem) -> float:
     """The time that a pass over all rows takes, in the same unit."""
-    return FLOPS * (SPARSE_ENTRY * problem.rows.nnz if problem.sparse else float(problem.n) * problem.d)
+    return FLOPS * (SPARSE_ENTRY * max(1, problem.rows.nnz) if problem.sparse else float(problem.n) * problem.d)
 
 
 def scatters(problem: Problem) -> bool:

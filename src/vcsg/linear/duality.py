@@ -4,17 +4,23 @@ f(w, c) = Σ (w_i/n) φ(z_i, y_i) + l1·‖w‖₁ + l2·‖w‖²/2 is at least
 with Σθ_i = 0 (where there is an intercept), φ* and P* being the conjugates. The slopes θ_i = w_i φ'_i/n at a solution
 are such a θ with D = f; near it they are made one by shrinking: those of the heavier sign, and all of them where
 |Aᵀθ| > l1 and there is no l2.
+
+Where rows are read by blocks, how much is shrunk is known after the read alone. φ* is convex, so φ*(tθ) is at most
+tφ*(θ) + (1 − t)φ*(0), and at the slopes themselves φ*(φ'(z)) = φ'(z)z − φ(z): sums over the rows with slopes of either
+sign suffice. The bound is somewhat larger than the one from the slopes of all rows.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
 
 from vcsg.linear.kernels.losses import LOGISTIC, SQUARED_HINGE, TWEEDIE, Loss
-from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.problem import Array, PassResult, Penalty, Problem
 
 HALVINGS = 90
 """How often an interval is halved in search of the z with a given slope."""
@@ -28,10 +34,7 @@ def duality_gap(problem: Problem, x: Array, here: PassResult | None = None) -> f
         x: the point.
         here: the pass at x, if it is known; otherwise it is made.
     """
-    terms = problem.penalty
-    if not problem.loss.convex or problem.loss.kinked or terms.rational or problem.outputs > 1:
-        return math.nan
-    if not (terms.l1 or terms.l2):
+    if not has_gap(problem):
         return math.nan
     here = problem.anchor(x) if here is None else here
     theta = here.kept[:, 0] / problem.n
@@ -40,18 +43,77 @@ def duality_gap(problem: Problem, x: Array, here: PassResult | None = None) -> f
         slope = np.asarray(problem.rows.T @ theta, np.float64)
     else:
         slope = here.gradient[0, :-1]
-    excess = -slope if terms.positive else np.abs(slope)
-    if terms.l2:
-        conjugate = float((np.maximum(excess - terms.l1, 0.0) ** 2).sum()) / (2 * terms.l2)
-    else:
-        conjugate, largest = 0.0, float(excess.max(initial=0.0))
-        theta = theta * min(1.0, terms.l1 / largest) if largest > 0 else theta
+    shrink, conjugate = penalty_conjugate(problem.penalty, slope)
+    theta = theta * shrink if shrink < 1 else theta
     share, y = problem.shares, problem.y
     if problem.has_unused_rows:
         used = share > 0
         share, theta, y = share[used], theta[used], y[used]
     loss = share @ conjugates(problem.loss, problem.scale, theta / share, y)
     return max(0.0, here.value + float(loss) + conjugate)
+
+
+class DualSums(NamedTuple):
+    """Sums over rows, all with slopes of one sign where there is an intercept: what a bound from one read takes."""
+
+    slope: Array
+    """Σ (w_i/n)φ'_i a_i, the intercept's feature last: the gradient of their loss."""
+    conjugate: float
+    """Σ (w_i/n)φ*(φ'_i)."""
+    rest: float
+    """Σ (w_i/n)φ*(0)."""
+
+    def plus(self, other: DualSums) -> DualSums:
+        """The sums over the rows of both."""
+        return DualSums(self.slope + other.slope, self.conjugate + other.conjugate, self.rest + other.rest)
+
+    def times(self, factor: float) -> DualSums:
+        """The sums for weights that are multiplied by a factor."""
+        return DualSums(self.slope * factor, self.conjugate * factor, self.rest * factor)
+
+
+def has_gap(problem: Problem) -> bool:
+    """Whether there is a gap: for a convex loss with a penalty and one output."""
+    terms = problem.penalty
+    convex = problem.loss.convex and not problem.loss.kinked and not terms.rational
+    return bool(convex and problem.outputs == 1 and (terms.l1 or terms.l2))
+
+
+def dual_sums(problem: Problem, x: Array, here: PassResult) -> tuple[DualSums, DualSums]:
+    """The sums over rows of positive slopes, and over the others; without an intercept all of them are in the first."""
+    least = problem.shares * conjugates_at_zero(problem.loss, problem.scale, problem.y)
+    every = DualSums(here.gradient, float((here.gradient * x).sum()) - loss_alone(problem, x, here), float(least.sum()))
+    if not problem.bias:
+        return every, every.times(0.0)
+    rising = here.kept[:, 0] > 0
+    part = replace(problem, weight=problem.weight * rising, penalty=Penalty()).anchor(x)
+    above = DualSums(part.gradient, float((part.gradient * x).sum()) - part.value, float(least[rising].sum()))
+    return above, every.plus(above.times(-1.0))
+
+
+def loss_alone(problem: Problem, x: Array, here: PassResult) -> float:
+    """The mean loss without the penalty."""
+    return here.value - problem.penalty.add_to(np.zeros(x.shape), x)
+
+
+def summed_gap(value: float, terms: Penalty, bias: float, above: DualSums, below: DualSums) -> float:
+    """A bound on f(x) − min f, from f(x) and the sums of all rows at x."""
+    up, down = bias * float(above.slope[0, -1]), -bias * float(below.slope[0, -1])
+    shares = min(1.0, down / up) if up > 0 else 1.0, min(1.0, up / down) if down > 0 else 1.0
+    slope = shares[0] * above.slope[0, :-1] + shares[1] * below.slope[0, :-1]
+    shrink, conjugate = penalty_conjugate(terms, slope)
+    for share, part in zip(shares, (above, below), strict=True):
+        conjugate += shrink * share * part.conjugate + (1 - shrink * share) * part.rest
+    return max(0.0, value + conjugate)
+
+
+def penalty_conjugate(terms: Penalty, slope: Array) -> tuple[float, float]:
+    """The factor that brings Aᵀθ to where P* is finite, and P*(−Aᵀθ) there."""
+    excess = -slope if terms.positive else np.abs(slope)
+    if terms.l2:
+        return 1.0, float((np.maximum(excess - terms.l1, 0.0) ** 2).sum()) / (2 * terms.l2)
+    largest = float(excess.max(initial=0.0))
+    return min(1.0, terms.l1 / largest) if largest > 0 else 1.0, 0.0
 
 
 def balanced(theta: Array) -> Array:
@@ -73,6 +135,16 @@ def conjugates(loss: Loss, scale: float, s: Array, y: Array) -> Array:
     if loss.code == TWEEDIE:
         return _tweedie(scale, s, y)
     return s * (s / 2 + y)  # squared, and Huber's within |s| ≤ σ
+
+
+def conjugates_at_zero(loss: Loss, scale: float, y: Array) -> Array:
+    """φ*(0) = −min φ for every row: the Tweedie losses are least at e^z = y, or as z → −∞ for y = 0, the others 0."""
+    if loss.code != TWEEDIE:
+        return np.zeros(len(y))
+    a, b = 2 - scale, scale - 1
+    if not a or not b:
+        return _tweedie(scale, np.zeros(len(y)), y)
+    return np.asarray((1 - y**a) / a + (y - y**a) / b)
 
 
 def _tweedie(p: float, s: Array, y: Array) -> Array:

@@ -56,8 +56,8 @@ def split(problem: Problem, fraction: float, seed: int) -> tuple[Problem, Proble
     held = round(fraction * problem.n)
     if not 0 < held < problem.n:
         raise ValueError(
-            f"validation_fraction = {fraction!r} of {problem.n} rows is {held}: give a share that leaves rows on both "
-            "sides"
+            f"validation_fraction = {fraction!r} of n_samples = {problem.n} is {held}: give a share that leaves rows "
+            "on both sides"
         )
     order = np.random.default_rng(seed).permutation(problem.n)
     apart = replace(problem.subset(np.sort(order[:held])), penalty=Penalty())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite
 
 from vcsg.linear.kernels.losses import LOSSES
@@ -59,7 +60,7 @@ def row_weights(sample_weight: Any, X: Any) -> tuple[Array, float]:
     if sample_weight is None:
         return np.ones(X.shape[0]), float(X.shape[0])
     weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-    return scaled(weight), float(weight.sum())
+    return scaled(weight), sum_of(weight)
 
 
 def row_offsets(offset: Any, exposure: Any, n: int) -> Array | None:
@@ -87,10 +88,21 @@ def counts(y: Array, power: float) -> None:
 
 def scaled(weight: Array) -> Array:
     """The weights scaled to mean 1."""
-    total = float(weight.sum())
-    if not total > 0:
+    largest = float(weight.max(initial=0.0))
+    if not largest > 0:
         raise ValueError("all rows have the weight 0: give some row, or its class, a weight above 0")
-    return weight * (weight.size / total)
+    if not 1e-150 < largest < 1e150:
+        weight = weight / largest
+    return weight * (weight.size / float(weight.sum()))
+
+
+def sum_of(weight: Array) -> float:
+    """The sum of the weights; refused where it has no number."""
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not total < math.inf:
+        raise ValueError(f"weights up to {weight.max():g} have a sum that is too large for a number: scale them down")
+    return total
 
 
 def canonical(X: Any) -> Any:
@@ -104,6 +116,26 @@ def canonical(X: Any) -> Any:
 def class_numbers(y: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Array:
     """The position of each row's class among the sorted classes."""
     return np.searchsorted(classes, y).astype(np.float64)
+
+
+def weighted_median(values: Array, weight: Array) -> float:
+    """The least value for which those up to it have half of the weight."""
+    order = np.argsort(values)
+    sums = np.cumsum(weight[order])
+    return float(values[order[int(np.searchsorted(sums, sums[-1] / 2))]])
+
+
+def class_weights(given: Any, classes: npt.NDArray[Any], numbers: npt.NDArray[np.int64], weight: Array) -> Array:
+    """The weight of each class, as a dict gives them, or inversely proportional to the weight of its rows."""
+    if isinstance(given, str) and given == "balanced":
+        sums = np.bincount(numbers, weight, len(classes))
+        even = float(weight.sum()) / len(classes)
+        return np.divide(even, sums, out=np.zeros(len(classes)), where=sums > 0)
+    if not isinstance(given, dict):
+        raise ValueError(f"class_weight = {given!r}: give a dict from class to weight, 'balanced' or None")
+    for name, value in given.items():
+        number(f"class_weight[{name!r}]", value, 0, math.inf)
+    return np.asarray(compute_class_weight(given, classes=classes, y=classes[numbers]), np.float64)
 
 
 def two_classes(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array] | None:
@@ -127,6 +159,12 @@ def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> 
         f"the data are finite, but too large: {error}; scale the features, as "
         "sklearn.preprocessing.StandardScaler or MaxAbsScaler do"
     ) from error
+
+
+def check_finite(X: Any, y: Array) -> None:
+    """Raise where there is NaN or infinity."""
+    assert_all_finite(X.data if sparse.issparse(X) else X, input_name="X")
+    assert_all_finite(y, input_name="y")
 
 
 def make_problem(

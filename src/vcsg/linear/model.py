@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from numbers import Integral
 from typing import Any
@@ -18,12 +20,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vcsg.linear import early_stopping, inputs
 from vcsg.linear.blocks import BlockSource
-from vcsg.linear.kernels.losses import LOSSES
+from vcsg.linear.falling_scale import solve_falling
+from vcsg.linear.kernels.losses import HUBER, LOSSES
 from vcsg.linear.out_of_core import solve_blocks, survey
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
+from vcsg.linear.solvers import newton
 from vcsg.linear.solvers.automatic import solve
-from vcsg.linear.solvers.choice import SOLVERS
+from vcsg.linear.solvers.choice import NEWTON, NEWTON_OUTPUTS, SOLVERS
 from vcsg.linear.solvers.family import run
 from vcsg.method import Facts, GrowingAnchor, Method, make
 from vcsg.method.catalogue import growing_svrg
@@ -59,6 +63,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     verbose: int
     coef_: npt.NDArray[Any]
     intercept_: Any
+    feature_names_in_: npt.NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -80,8 +85,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """X and y as arrays. NaN and infinity show in f at no cost: `_solve` looks for them when f is not finite."""
         if reset and _plain(X, y):  # what scikit-learn's checks would take longer to find out than a small fit takes
             self.n_features_in_ = X.shape[1]
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+            self._named_features(None)
             return X, y
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=reset,
@@ -97,10 +101,21 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if self.solver not in ("auto", "l-bfgs") or self.method != "growing-svrg":
             raise ValueError("early_stopping=True needs solver='auto' or 'l-bfgs', and method as it is by default")
         journal = Journal(passes, self._print if self.verbose else lambda _: None)
-        solution, self.validation_losses_ = early_stopping.solve(
-            problem, start, tol, journal, self.validation_fraction, seed
-        )
+        with self._overflow_explained(problem):
+            solution, self.validation_losses_ = early_stopping.solve(
+                problem, start, tol, journal, self.validation_fraction, seed
+            )
         return solution
+
+    @contextmanager
+    def _overflow_explained(self, problem: Problem) -> Iterator[None]:
+        """Say in words why f is not finite, where a solver finds that it is not."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                yield
+        except FloatingPointError as error:
+            inputs.explain_overflow(problem.rows, problem.y, error)
+            raise
 
     def _solve_shifted(self, problem: Problem, shift: Array, start: Array, passes: float, tol: float) -> Solution:
         """The solution for margins with an offset: a last feature whose coefficient stays 1."""
@@ -114,18 +129,30 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         report = self._print if self.verbose else lambda _: None
         method = self._method(tol)
         schedule = _default_schedule(method)
-        if problem.n * problem.d <= MERGED and not (schedule and problem.smooth and problem.penalty.l2):
+        if schedule is None and problem.penalty.positive:
+            raise ValueError(
+                f"positive=True beside method = {method.name!r}, whose steps know no bounds: leave one out"
+            )
+        if problem.n * problem.d <= MERGED and not (schedule and self._exact(problem)):
             problem = _merged(problem, method)
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                if schedule:
-                    return solve(problem, start, tol, passes, seed, self.solver, schedule, report)
-                solution = run(problem, start, method, tol, passes, seed, report=report)
-                solution.solver = method.name
-                return solution
-        except FloatingPointError as error:
-            inputs.explain_overflow(problem.rows, problem.y, error)
-            raise
+        with self._overflow_explained(problem):
+            if schedule:
+
+                def solved(part: Problem, x: Array, target: float, budget: float) -> Solution:
+                    return solve(part, x, target, budget, seed, self.solver, schedule, report)
+
+                if problem.loss.code == HUBER:
+                    return solve_falling(problem, start, tol, passes, solved)
+                return solved(problem, start, tol, passes)
+            solution = run(problem, start, method, tol, passes, seed, report=report)
+            solution.solver = method.name
+            return solution
+
+    def _exact(self, problem: Problem) -> bool:
+        """Whether the one minimum is found up to rounding, by Newton's method."""
+        if not (problem.smooth and problem.penalty.l2 and self.solver in ("auto", "newton")):
+            return False
+        return self.solver == "newton" or newton.work(problem) <= (NEWTON if problem.outputs == 1 else NEWTON_OUTPUTS)
 
     def _solve_blocks(self, source: BlockSource, loss: str, scale: float, terms: Penalty) -> tuple[Solution, Any]:
         """The solution for rows that are read by blocks, and the classes."""
@@ -134,18 +161,28 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 "rows that are read by blocks are solved in one way: leave solver, method, early_stopping and "
                 "warm_start as they are by default"
             )
-        if terms.l1 or terms.rational or terms.positive or not LOSSES[loss].convex or LOSSES[loss].kinked:
+        if terms.rational or not LOSSES[loss].convex or LOSSES[loss].kinked:
             raise ValueError(
                 f"penalty = {self.penalty!r} and loss = {self.loss!r} for rows that are read by blocks: they take a "
-                "convex loss other than 'quantile', penalty='l2' or None, and no bounds"
+                "convex loss other than 'quantile', and penalty='l2', 'l1', 'elasticnet' or None"
             )
+        if self.max_iter < 2:
+            raise ValueError(f"max_iter = {self.max_iter} reads of the rows: give at least 2, one of them for a sample")
         seed, jobs = _seed(self.random_state), inputs.threads(self.n_jobs)
         journal = Journal(float(self.max_iter), self._print if self.verbose else lambda _: None)
-        with np.errstate(over="ignore", invalid="ignore"):
-            whole, sample = survey(source, loss, scale, self.fit_intercept, terms, jobs, seed)
+        whole, sample = survey(source, loss, scale, self.fit_intercept, terms, jobs, seed)
+        with self._overflow_explained(sample):
             solution = solve_blocks(whole, sample, self.tol, journal, seed)
+        self._named_features(source.names)
         self.n_features_in_, self.reads_ = whole.d, source.reads
         return solution, whole.classes
+
+    def _named_features(self, names: list[str] | None) -> None:
+        """Keep the names of the columns, as scikit-learn does, where they have any; forget those of an earlier fit."""
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _method(self, tol: float) -> Method:
         """The method; one named "vcsg" or "scsg" gets tol² as its target ε for ‖∇f‖²."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,9 +98,6 @@ class Problem:
     threads: int = 1
     fixed: bool = False
     """Whether the last feature is an offset of the margins: its coefficient stays 1, and is not penalised."""
-
-    in_memory: ClassVar[bool] = True
-    """Whether the rows are at hand; else there are evaluations alone."""
 
     @cached_property
     def n(self) -> int:

@@ -19,6 +19,9 @@ from vcsg.method import Method
 POWERS = {"poisson": 1.0, "gamma": 2.0, "tweedie": None}
 """The losses with a mean of exp(aᵀw + c), and the power of that mean which is their variance; None for `power`."""
 
+ROBUST = ("huber", "geman-mcclure", "welsch")
+"""The losses that resist outliers."""
+
 
 class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     """A linear regression with scikit-learn's interface, fast for many rows, with losses that resist outliers.
@@ -180,10 +183,12 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         for k, target in enumerate(targets):
             part, share = self._shifted(target, weight, shift)
             first = start[k : k + 1]
-            if self.loss in POWERS and not first.any():
+            if not first.any():
                 first = self._level(first, part, share)
+            if terms.positive:
+                first[:, :-1] = np.maximum(first[:, :-1], 0.0)
             problem = inputs.make_problem(X, part, share, self._engine, scale, 1, self.fit_intercept, terms, jobs)
-            solutions.append(self._solve(problem, np.maximum(first, 0) if terms.positive else first, passes, tol))
+            solutions.append(self._solve(problem, first, passes, tol))
         x = np.concatenate([solution.x for solution in solutions])
         self.coef_ = x[:, :-1].astype(X.dtype) if y.ndim == 2 else x[0, :-1].astype(X.dtype)
         self.intercept_ = x[:, -1].astype(X.dtype) if y.ndim == 2 else float(x[0, -1])
@@ -208,6 +213,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         scale = self._scale(None)
         X, y = self._validate(X, y, reset=True)
         target = np.ascontiguousarray(column_or_1d(y, warn=True), np.float64)
+        inputs.check_finite(X, target)
         weight, _ = inputs.row_weights(sample_weight, X)
         target, weight = self._shifted(target, weight, None)
         terms, jobs = Penalty(positive=bool(self.positive)), inputs.threads(self.n_jobs)
@@ -220,6 +226,10 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _scale(self, exposure: Any) -> float:
         """The number that the loss depends on: σ, the level of a quantile, or the power of a variance."""
+        if self.penalty == "rational" and (self.loss in POWERS or self.loss == "quantile"):
+            raise ValueError(
+                f"penalty = 'rational' beside loss = {self.loss!r}: choose 'l2', 'l1', 'elasticnet' or None"
+            )
         inputs.number("scale", self.scale, 0, math.inf, above=True)
         inputs.number("quantile", self.quantile, 0, 1, closed=True, above=True)
         inputs.number("power", self.power, 1, 2, closed=True)
@@ -249,10 +259,17 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return target * np.exp(-shift), weight * np.exp((2 - power) * shift)
 
     def _level(self, start: Array, target: Array, weight: Array) -> Array:
-        """The start with the intercept at which the mean prediction is the mean of y."""
+        """The start with an intercept at which the loss is curved: the mean of y, or its median for robust losses.
+
+        Far from y Huber's loss is a line and the bounded ones are flat, so that nothing would lead there.
+        """
         start = start.copy()
-        if self.fit_intercept:
+        if not self.fit_intercept:
+            return start
+        if self.loss in POWERS:
             start[0, -1] = math.log(float(weight @ target) / float(weight.sum()))
+        elif self.loss in ROBUST:
+            start[0, -1] = inputs.weighted_median(target, weight)
         return start
 
     def predict(self, X: Any, offset: Any = None, exposure: Any = None) -> npt.NDArray[Any]:

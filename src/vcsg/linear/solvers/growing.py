@@ -205,7 +205,7 @@ def copied_rows(problem: Problem) -> int:
     hessian = HESSIAN * (d + 1)
     each = (d + 1) ** 2 if dense else row_work(problem)
     wanted = max(n // 8, hessian) if hessian * each <= 2 * pass_work(problem) else n // 8
-    return min(n // 2, max(1024, min(wanted, PILOT * n // size)))
+    return min(n // 2, max(1024, min(wanted, PILOT * n // max(1, size))))
 
 
 def solve(

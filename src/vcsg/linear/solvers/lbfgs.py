@@ -132,8 +132,6 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 def renewal_cost(problem: Problem) -> float:
     """The time of a new Hessian and its factor, in passes; infinite where there is to be none."""
-    if not problem.in_memory:
-        return math.inf
     width, sums, size = problem.d + 1, scatters(problem), hessian_size(problem)
     copied = problem.sparse and not sums
     if width > WIDEST or problem.penalty.l1 or (copied and size * problem.d > DENSE_COPY):
