@@ -438,7 +438,7 @@ def bandwidth() -> None:
                 index = order.interleaved(n, b, rng)
                 if mix == "in order":
                     index = np.arange(index.size, dtype=np.uint32).reshape(-1, b)
-                options = (1e-9, 1.0, -1.0, 0.0, 1e-4, 0.0, np.zeros_like(x), len(index))
+                options = (1e-9, 1.0, -1.0, 0.0, 1e-4, 0.0, np.zeros_like(x), len(index), np.empty_like(x))
                 times: dict[str, list[float]] = {"read": [], "inner": []}
                 for _ in range(7):
                     began = time.process_time()

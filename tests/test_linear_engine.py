@@ -359,7 +359,7 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
             start[k * D : (k + 1) * D, k * D : (k + 1) * D] = np.linalg.inv(factor @ factor.T)
     else:
         start = np.diag(diagonal.ravel() / 2)
-    steps, changes, products = np.empty((memory, size)), np.empty((memory, size)), np.empty(memory)
+    steps, changes, products, shares = (np.empty(shape) for shape in ((memory + 1, size),) * 2 + (memory + 1,) * 2)
     kept, pairs = 0, []
     last, before = rng.normal(size=(2, outputs, D))
     for turn in range(7):
@@ -367,7 +367,7 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
         y = -s if turn == 5 else 2 * s + 0.1 * rng.normal(size=s.shape) * (turn > 0)
         x, gradient, direction, trial = last + s, before + y, np.empty((outputs, D)), np.empty((outputs, D))
         slope, kept = next_direction(
-            last, before, x, gradient, steps, changes, products, kept, factors, diagonal, 0.5, direction, trial
+            last, before, x, gradient, steps, changes, products, kept, factors, diagonal, 0.5, direction, trial, shares
         )
         if turn not in (0, 5):
             pairs.append((s.ravel(), y.ravel()))

@@ -37,7 +37,7 @@ def constant_steps(
             taken = lazy_inner(*state, *penalty.terms, total, tail, every)
     else:
         steps_taken = inner if problem.outputs == 1 else inner_classes
-        steps_taken(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail)
+        steps_taken(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail, np.empty(problem.shape))
         taken = steps - tail
     return total / taken if taken else x
 
