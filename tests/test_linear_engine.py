@@ -147,7 +147,7 @@ def test_variance_is_that_of_single_gradients() -> None:
     x = np.random.default_rng(1).normal(size=problem.shape)
     singles = np.stack([problem.subset(np.array([i])).anchor(x).gradient.ravel() for i in range(40)])
     expected = ((singles - singles.mean(0)) ** 2).sum(1).mean()
-    assert variance(problem.anchor(x), problem.norms(), 40) == pytest.approx(expected)
+    assert variance(problem.anchor(x), problem.norms, 40) == pytest.approx(expected)
 
 
 PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.02), Penalty(l1=0.02, l2=0.3), Penalty(rational=0.3, l2=0.1)]
@@ -242,7 +242,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
     expected = 0.25 * np.linalg.eigvalsh((wide * weight[:, None]).T @ wide / 100)[-1]
     for form in (rows, sparse.csr_matrix(rows)):
         problem = Problem(form, np.sign(rng.normal(size=100)), weight, LOSSES["logistic"], bias=bias)
-        mean, single = smoothness(problem, problem.norms())
+        mean, single = smoothness(problem, problem.norms)
         assert mean == pytest.approx(expected, rel=1e-6)
         assert single == pytest.approx(0.25 * (weight * (wide**2).sum(1)).max())
 

@@ -74,13 +74,15 @@ def heavy_rows(problem: Problem, x: Array, size: int) -> Problem:
     A row's chance is in proportion to its share w_iφ''_i‖a_i‖² of the trace, a tenth of it to 1, and its weight is
     divided by its chance. So rows of extreme norm, of which a plain sample has too few or too many, enter as they are.
     """
-    share = row_curvatures(problem, x).sum(axis=1) * problem.norms()
+    share = row_curvatures(problem, x).sum(axis=1) * problem.norms
     whole = float(share.sum())
     even = 0.1 if whole > 0 else 1.0
     chance: Array = share * ((1 - even) / (whole or 1.0)) + even / problem.n
     ends = np.cumsum(chance)
     places = np.searchsorted(ends, (np.arange(size) + 0.5) / size * ends[-1], side="right")  # at even distances
-    index, count = np.unique(np.minimum(places, problem.n - 1), return_counts=True)
+    places = np.minimum(places, problem.n - 1)
+    first = np.flatnonzero(np.diff(places, prepend=-1))  # in order, so equal ones are neighbours
+    index, count = places[first], np.diff(first, append=size)
     part = problem.subset(index)
     weight = part.weight * count / chance[index] / problem.n * (len(index) / size)
     return replace(part, weight=weight)

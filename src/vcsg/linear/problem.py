@@ -192,6 +192,7 @@ class Problem:
         found = self.anchor(x)
         return found.value, found.smooth
 
+    @cached_property
     def norms(self) -> Array:
         """‖a_i‖² + bias² for every row."""
         sums = np.empty(self.n)
@@ -205,7 +206,7 @@ class Problem:
                 "this loss has no bound on its curvature, so there is no step size that suits every row: choose "
                 "solver='auto' and leave method as it is"
             )
-        return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
+        return self.loss.curvature * float((self.weight * self.norms).max()) + self.penalty.curvature
 
     def merged(self) -> Problem:
         """The same f with every row once, in sorted order: equal rows of equal target become one of their joint weight.

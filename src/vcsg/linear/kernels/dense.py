@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from numba import types
 
-from vcsg.linear.kernels.emitted import WIDTH, Traced, Variable, count_up, emitted, spread, when
+from vcsg.linear.kernels.emitted import WIDTH, Traced, Variable, count_up, eights, emitted, spread, when
 from vcsg.linear.kernels.lanes import (
     first_lanes,
     fma,
     gathered,
+    indexed,
     load_some,
     number,
-    row_numbers,
     store_number,
     store_some,
     total,
@@ -22,18 +22,9 @@ from vcsg.linear.kernels.penalties import add_line, drift, shrink_line
 from vcsg.linear.kernels.rows import AHEAD, add_eight, dots, dots_together, fetch_rows
 
 
-class Blocks:
-    """The offsets at which eight successive rows begin; where fewer are left, the last of them again."""
-
-    def __init__(self, d: Traced) -> None:
-        self.d, self.apart = d, [Variable(d * i) for i in range(WIDTH)]
-
-    def at(self, first: Traced, left: Traced) -> list[Traced]:
-        """The offsets from row `first` on, of which there are `left`."""
-        with when(left.compare("<", WIDTH)):
-            for i, distance in enumerate(self.apart):
-                distance.value = left.compare(">", i).choose(i, left - 1) * self.d
-        return [first * self.d + distance.value for distance in self.apart]
+def successive(first: Traced, apart: Traced, d: Traced) -> list[Traced]:
+    """The offsets at which the rows of a turn of `eights` begin."""
+    return [first * d + d * apart * i for i in range(WIDTH)]
 
 
 @emitted(types.float64)
@@ -42,16 +33,15 @@ def dense_anchor(
     lo: Traced, hi: Traced, kept: Traced, g: Traced, near: Traced,
 ) -> Traced:  # fmt: skip
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    start, blocks = spread(bias * number(x, d)), Blocks(d)
+    start = spread(bias * number(x, d))
     losses, slopes, line = Variable(zeros(d)), Variable(zeros(d)), d.constant(0)
-    for first in count_up(lo, hi, WIDTH):
-        left = hi - first
-        at = blocks.at(first, left)
+    for first, count, apart in eights(lo, hi):
+        at = successive(first, apart, d)
         z = start + dots(values, at, d, x, line, near)
-        w = load_some(weight, first, left)
-        value, slope = loss_and_slope(code, scale, z, load_some(y, first, left))
+        w = load_some(weight, first, count)
+        value, slope = loss_and_slope(code, scale, z, load_some(y, first, count))
         losses.value, slope = fma(w, value, losses.value), w * slope
-        store_some(kept, first, left, slope)
+        store_some(kept, first, count, slope)
         slopes.value = slopes.value + slope
         add_eight(values, at, d, slope, g, line)
     store_number(g, d, number(g, d) + bias * total(slopes.value))
@@ -65,12 +55,11 @@ def dense_curvatures(
     x: Traced, out: Traced, share: Traced,
 ) -> None:  # fmt: skip
     """out ← share·w_i φ''_i for all n rows."""
-    start, blocks = spread(bias * number(x, d)), Blocks(d)
-    for first in count_up(0, n, WIDTH):
-        left = n - first
-        z = start + dots_together(values, blocks.at(first, left), d, x, d.constant(0))
-        bend = second_derivative(code, scale, z, load_some(y, first, left))
-        store_some(out, first, left, share * load_some(weight, first, left) * bend)
+    start = spread(bias * number(x, d))
+    for first, count, apart in eights(0, n):
+        z = start + dots_together(values, successive(first, apart, d), d, x, d.constant(0))
+        bend = second_derivative(code, scale, z, load_some(y, first, count))
+        store_some(out, first, count, share * load_some(weight, first, count) * bend)
 
 
 @emitted(types.none)
@@ -79,12 +68,11 @@ def dense_product(
     out: Traced,
 ) -> None:  # fmt: skip
     """out += Σ w_i(a_iᵀv + shift·ramp_i)·a_i over the first n rows."""
-    start, blocks, line = spread(bias * number(v, d)), Blocks(d), d.constant(0)
-    for first in count_up(0, n, WIDTH):
-        left = n - first
-        at = blocks.at(first, left)
-        z = start + dots_together(values, at, d, v, line) + shift * load_some(ramp, first, left)
-        share = load_some(weight, first, left) * z
+    start, line = spread(bias * number(v, d)), d.constant(0)
+    for first, count, apart in eights(0, n):
+        at = successive(first, apart, d)
+        z = start + dots_together(values, at, d, v, line) + shift * load_some(ramp, first, count)
+        share = load_some(weight, first, count) * z
         add_eight(values, at, d, share, out, line)
         store_number(out, d, number(out, d) + bias * total(share))
 
@@ -105,16 +93,15 @@ def dense_steps(
     for t in count_up(0, steps):
         here, there, end = point.value, following.value, (t + 1) * size
         drift(here, pull, d, step, now, l2, rational, there)
-        for first in count_up(t * size, end, WIDTH):
-            count = (end - first).compare("<", WIDTH).choose(end - first, WIDTH)
-            rows = row_numbers(index, first, count)
+        for first, count, apart in eights(t * size, end):
+            rows = indexed(index, first, apart)
+            with when(first.compare("<", asked)):
+                fetch_rows(values, [row * d for row in indexed(index, first + AHEAD, apart)], d)
             at = [row * d for row in rows]
             z = spread(bias * number(here, d)) + dots(values, at, d, here, zero, near)
             _, slope = loss_and_slope(code, scale, z, gathered(y, rows))
             slope = factor * now * gathered(weight, rows) * slope
             change = first_lanes(fma(factor * then, gathered(kept, rows), slope), count)
-            with when(first.compare("<", asked)):
-                fetch_rows(values, [row * d for row in row_numbers(index, first + AHEAD, count)], d)
             add_eight(values, at, d, change, there, zero)
             store_number(there, d, number(there, d) + bias * total(change))
         with when(l1.compare(">", 0.0)):

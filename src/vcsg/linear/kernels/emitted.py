@@ -137,15 +137,29 @@ class Variable:
         self.builder.store(new.value, self.place)
 
 
-def count_up(start: Any, stop: Traced, step: int = 1) -> Iterator[Traced]:
+def count_up(start: Any, stop: Traced, step: Any = 1) -> Iterator[Traced]:
     """`for i in count_up(…)` repeats what is written in its body, once, in the run. The loop is not unrolled: what that
     sets up takes longer than a short loop.
     """
     builder = stop.builder
-    with cgutils.for_range_slice(builder, stop.same(start), stop.value, WHOLE(step), WHOLE) as (i, _):
+    with cgutils.for_range_slice(builder, stop.same(start), stop.value, stop.same(step), WHOLE) as (i, _):
         call = builder.asm(ir.FunctionType(ir.VoidType(), []), "", "", [], True)
         call.attributes.add("convergent")  # LLVM may not copy it to places that not all iterations reach
         yield Traced(builder, i)
+
+
+def eights(start: Any, stop: Traced) -> Iterator[tuple[Traced, Traced, Traced]]:
+    """`for first, count, apart in eights(…)` takes the places from `start` on eight at a time, and those that are left
+    one by one: place i of a turn is first + i·apart, with apart = 0 for a single one, and `count` of them are new.
+
+    Offsets that grow evenly are faster than any that are looked up.
+    """
+    whole = stop - ((stop - start) & (WIDTH - 1))
+    for turn in count_up(0, stop.constant(2)):
+        single = turn.compare("==", 1)
+        count, apart = single.choose(stop.constant(1), WIDTH), single.choose(stop.constant(0), 1)
+        for first in count_up(single.choose(whole, start), single.choose(stop, whole), count):
+            yield first, count, apart
 
 
 def when(condition: Traced) -> AbstractContextManager[Any]:

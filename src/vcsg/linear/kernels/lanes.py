@@ -230,6 +230,13 @@ def gathered(array: Traced, offsets: list[Traced]) -> Traced:
     return Traced(builder, value)
 
 
+def indexed(index: Traced, first: Traced, apart: Traced) -> list[Traced]:
+    """The row numbers index[first + i·apart] for i < 8."""
+    builder = index.builder
+    rows = [builder.load(at(index, first + apart * i)) for i in range(WIDTH)]
+    return [Traced(builder, builder.zext(row, WHOLE)) for row in rows]
+
+
 @emitted(types.UniTuple(types.int64, WIDTH))
 def row_numbers(index: Traced, first: Traced, count: Traced) -> list[Traced]:
     """index[first], …: `count` of eight row numbers, the last one again in the places that are left."""

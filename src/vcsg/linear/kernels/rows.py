@@ -178,8 +178,8 @@ def scattered(index: Any, size: int, row: int) -> bool:
 @emitted(types.none)
 def fetch_rows(values: Traced, at: list[Traced], d: Traced) -> None:
     """Prefetch eight dense rows that are about to be read."""
-    for a in at:
-        for j in count_up(0, d, 8):
+    for j in count_up(0, d, 8):
+        for a in at:
             prefetch(values, a + j)
 
 
