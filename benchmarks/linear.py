@@ -269,8 +269,12 @@ PEERS: dict[str, Solver] = {
 
 
 def hopeless(solver: str, task: Task) -> bool:
-    """What would take the benchmark's night: a Hessian of d = 1e5, and sag, saga and liblinear on a million rows."""
+    """What would take the benchmark's night: a Hessian of d = 1e5, sag, saga and liblinear on a million rows, and
+    liblinear's dual where there are many rows for each feature.
+    """
     n, d = task.X.shape
+    if solver == "liblinear dual" and n > 2e4 and n > 20 * d:
+        return True
     if solver in ("newton-cholesky", "glum"):
         return bool(d > 5000)
     return solver in ("sag", "saga", "liblinear", "liblinear dual") and bool(n > 5e5)

@@ -11,9 +11,22 @@ import numpy as np
 import pytest
 
 from vcsg.linear import LinearClassifier
-from vcsg.linear.kernels import loops
+from vcsg.linear.kernels import compiled, hessian, loops, order
 from vcsg.linear.kernels.notice import CompileNotice
 from vcsg.linear.problem import readable
+
+
+def test_what_is_on_disk_depends_on_all_sources(tmp_path: Path) -> None:
+    """numba itself looks at the file of a function alone: a change of a loss would leave its loops as they were."""
+    own = compiled.digest(Path(compiled.__file__).parent)
+    for loop in (loops.evaluate, loops.inner, hessian.gram, order._uniform):
+        assert loop._cache._cache_file._source_stamp[-1] == own
+    (tmp_path / "a.py").write_text("x = 1")
+    before = compiled.digest(tmp_path)
+    compiled.digest.cache_clear()
+    (tmp_path / "a.py").write_text("x = 2")
+    assert compiled.digest(tmp_path) != before
+    compiled.digest.cache_clear()
 
 
 class Terminal:
