@@ -269,8 +269,12 @@ PEERS: dict[str, Solver] = {
 
 
 def hopeless(solver: str, task: Task) -> bool:
-    """What would take the benchmark's night: a Hessian of d = 1e5, and sag, saga and liblinear on a million rows."""
+    """What would take the benchmark's night: a Hessian of d = 1e5, sag, saga and liblinear on a million rows, and
+    liblinear's dual where there are many rows for each feature.
+    """
     n, d = task.X.shape
+    if solver == "liblinear dual" and n > 2e4 and n > 20 * d:
+        return True
     if solver in ("newton-cholesky", "glum"):
         return bool(d > 5000)
     return solver in ("sag", "saga", "liblinear", "liblinear dual") and bool(n > 5e5)
@@ -438,7 +442,7 @@ def bandwidth() -> None:
                 index = order.interleaved(n, b, rng)
                 if mix == "in order":
                     index = np.arange(index.size, dtype=np.uint32).reshape(-1, b)
-                options = (1e-9, 1.0, -1.0, 0.0, 1e-4, 0.0, np.zeros_like(x), len(index))
+                options = (1e-9, 1.0, -1.0, 0.0, 1e-4, 0.0, np.zeros_like(x), len(index), np.empty_like(x))
                 times: dict[str, list[float]] = {"read": [], "inner": []}
                 for _ in range(7):
                     began = time.process_time()

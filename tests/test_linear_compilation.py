@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vcsg.linear import LinearClassifier
-from vcsg.linear.kernels import loops
+from vcsg.linear.kernels import compiled, hessian, loops, order
 from vcsg.linear.kernels.notice import CompileNotice
 from vcsg.linear.problem import readable
+
+
+def test_what_is_on_disk_depends_on_all_sources(tmp_path: Path) -> None:
+    """numba itself looks at the file of a function alone: a change of a loss would leave its loops as they were."""
+    own = compiled.digest(Path(compiled.__file__).parent)
+    for loop in (loops.evaluate, loops.inner, hessian.gram, order._uniform):
+        assert loop._cache._cache_file._source_stamp[-1] == own
+    (tmp_path / "a.py").write_text("x = 1")
+    before = compiled.digest(tmp_path)
+    compiled.digest.cache_clear()
+    (tmp_path / "a.py").write_text("x = 2")
+    assert compiled.digest(tmp_path) != before
+    compiled.digest.cache_clear()
 
 
 class Terminal:
@@ -58,3 +74,23 @@ def test_rows_that_may_not_be_written_to_take_the_same_loops() -> None:
     assert np.shares_memory(view, X)
     assert view.flags.writeable
     assert not X.flags.writeable
+
+
+FIRST_FIT = """
+import numpy as np
+from vcsg.linear import LinearClassifier
+from vcsg.linear.kernels.notice import NOTICE
+rng = np.random.default_rng(0)
+X = rng.normal(size=({n}, 20))
+LinearClassifier(random_state=0).fit(X, X[:, 0] + rng.logistic(size={n}) > 0)
+print(NOTICE.done)
+"""
+
+
+@pytest.mark.parametrize(("n", "most"), [(10_000, 13), (1000, 8)])
+def test_a_first_fit_compiles_few_functions(n: int, most: int, tmp_path: Path) -> None:
+    """Each takes numba a tenth of a second or more; a first fit once compiled 45 and took seven seconds."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", FIRST_FIT.format(n=n)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert 5 < int(done.stdout) <= most

@@ -147,7 +147,7 @@ def test_variance_is_that_of_single_gradients() -> None:
     x = np.random.default_rng(1).normal(size=problem.shape)
     singles = np.stack([problem.subset(np.array([i])).anchor(x).gradient.ravel() for i in range(40)])
     expected = ((singles - singles.mean(0)) ** 2).sum(1).mean()
-    assert variance(problem.anchor(x), problem.norms(), 40) == pytest.approx(expected)
+    assert variance(problem.anchor(x), problem.norms, 40) == pytest.approx(expected)
 
 
 PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.02), Penalty(l1=0.02, l2=0.3), Penalty(rational=0.3, l2=0.1)]
@@ -242,7 +242,7 @@ def test_the_smoothness_is_the_largest_eigenvalue(bias: float) -> None:
     expected = 0.25 * np.linalg.eigvalsh((wide * weight[:, None]).T @ wide / 100)[-1]
     for form in (rows, sparse.csr_matrix(rows)):
         problem = Problem(form, np.sign(rng.normal(size=100)), weight, LOSSES["logistic"], bias=bias)
-        mean, single = smoothness(problem, problem.norms())
+        mean, single = smoothness(problem, problem.norms)
         assert mean == pytest.approx(expected, rel=1e-6)
         assert single == pytest.approx(0.25 * (weight * (wide**2).sum(1)).max())
 
@@ -359,7 +359,7 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
             start[k * D : (k + 1) * D, k * D : (k + 1) * D] = np.linalg.inv(factor @ factor.T)
     else:
         start = np.diag(diagonal.ravel() / 2)
-    steps, changes, products = np.empty((memory, size)), np.empty((memory, size)), np.empty(memory)
+    steps, changes, products, shares = (np.empty(shape) for shape in ((memory + 1, size),) * 2 + (memory + 1,) * 2)
     kept, pairs = 0, []
     last, before = rng.normal(size=(2, outputs, D))
     for turn in range(7):
@@ -367,7 +367,7 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
         y = -s if turn == 5 else 2 * s + 0.1 * rng.normal(size=s.shape) * (turn > 0)
         x, gradient, direction, trial = last + s, before + y, np.empty((outputs, D)), np.empty((outputs, D))
         slope, kept = next_direction(
-            last, before, x, gradient, steps, changes, products, kept, factors, diagonal, 0.5, direction, trial
+            last, before, x, gradient, steps, changes, products, kept, factors, diagonal, 0.5, direction, trial, shares
         )
         if turn not in (0, 5):
             pairs.append((s.ravel(), y.ravel()))

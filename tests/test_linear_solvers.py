@@ -124,7 +124,7 @@ def test_solvers_keep_to_their_budget_and_say_so(solver: str) -> None:
 # --- Newton
 
 
-@pytest.mark.parametrize("width", [3, hessian.SHORT, hessian.SHORT + 1, 40])
+@pytest.mark.parametrize("width", [3, 8, 17, 40])
 def test_gram_matrix_factor_and_substitution(width: int) -> None:
     rng = np.random.default_rng(0)
     scaled, gram, v = rng.normal(size=(60, width)), np.empty((width, width)), rng.normal(size=width)

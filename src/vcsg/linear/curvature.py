@@ -10,53 +10,28 @@ import numpy as np
 from scipy import linalg, sparse
 
 from vcsg.linear.kernels import hessian as kernel
-from vcsg.linear.kernels.compiled import njit
-from vcsg.linear.kernels.lanes import pointer
-from vcsg.linear.kernels.rows import add_rows, counted, located, margins
 from vcsg.linear.problem import Array, Problem, readable
 
 SAMPLE = 256
 """The number of rows whose mean curvature is measured."""
 ITERATIONS = 4
 """Power iterations for the largest eigenvalue."""
+RAMP = 0.5 + np.arange(SAMPLE) / SAMPLE
+"""The shares of the rows in the vector that they begin with: unlike any that would cancel."""
 
 
 def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
     """The smoothness of the mean loss, κ·λ_max((1/n)Σ w_i a_i a_iᵀ) from the first rows, and the largest of one row."""
-    size, bound = min(SAMPLE, problem.n), problem.loss.curvature
-    mean, largest = _largest(problem.parts, problem.weight, norms, size, problem.d, problem.bias)
-    return bound * mean, bound * largest
-
-
-@njit
-def _largest(rows: Any, weight: Any, norms: Any, size: int, d: int, bias: float) -> tuple[float, float]:
-    """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from a sum of them; max w_i‖a_i‖²."""
-    counting, z, v, largest = counted(size), np.empty(size), np.empty(d + 1), 0.0
-    for i in range(size):
-        z[i] = weight[i] / size * (0.5 + i / size)  # unlike any that would cancel
-    found = 0.0
-    for _ in range(ITERATIONS + 1):
-        for j in range(d + 1):
-            v[j] = 0.0
-        add_rows(located(rows), d, pointer(counting), 0, size, pointer(z), 1, bias, pointer(v))
-        square = 0.0
-        for j in range(d + 1):
-            square += v[j] * v[j]
-        found = math.sqrt(square)
-        if found == 0.0:
-            break
-        margins(located(rows), d, pointer(counting), 0, size, pointer(v), 1, bias, pointer(z), True)
-        for i in range(size):
-            z[i] *= weight[i] / size / found
-    for i in range(norms.size):
-        largest = max(largest, weight[i] * norms[i])
-    return found, largest
+    size, bound, v = min(SAMPLE, problem.n), problem.loss.curvature, np.zeros((2, problem.d + 1))
+    mean = kernel.largest_eigenvalue(problem.parts, problem.model[2], RAMP, size, problem.bias, v, ITERATIONS)
+    return bound * mean, bound * float((problem.weight * norms).max())
 
 
 def row_curvatures(problem: Problem, x: Array) -> Array:
     """w_i φ''_i / n at x: a line for every row, a column for every output."""
     out = np.empty((problem.n, problem.outputs))
-    kernel.row_curvatures(*problem.model, x, out)
+    curvatures = kernel.row_curvatures if problem.outputs == 1 else kernel.class_row_curvatures
+    curvatures(*problem.model, x, out)
     return out
 
 
@@ -99,13 +74,15 @@ def heavy_rows(problem: Problem, x: Array, size: int) -> Problem:
     A row's chance is in proportion to its share w_iφ''_i‖a_i‖² of the trace, a tenth of it to 1, and its weight is
     divided by its chance. So rows of extreme norm, of which a plain sample has too few or too many, enter as they are.
     """
-    share = row_curvatures(problem, x).sum(axis=1) * problem.norms()
+    share = row_curvatures(problem, x).sum(axis=1) * problem.norms
     whole = float(share.sum())
     even = 0.1 if whole > 0 else 1.0
     chance: Array = share * ((1 - even) / (whole or 1.0)) + even / problem.n
     ends = np.cumsum(chance)
     places = np.searchsorted(ends, (np.arange(size) + 0.5) / size * ends[-1], side="right")  # at even distances
-    index, count = np.unique(np.minimum(places, problem.n - 1), return_counts=True)
+    places = np.minimum(places, problem.n - 1)
+    first = np.flatnonzero(np.diff(places, prepend=-1))  # in order, so equal ones are neighbours
+    index, count = places[first], np.diff(first, append=size)
     part = problem.subset(index)
     weight = part.weight * count / chance[index] / problem.n * (len(index) / size)
     return replace(part, weight=weight)

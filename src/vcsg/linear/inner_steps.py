@@ -7,7 +7,7 @@ import numpy as np
 from vcsg.linear.kernels.lazy import lazy_inner, scaled_inner
 from vcsg.linear.kernels.loops import inner, inner_classes
 from vcsg.linear.kernels.order import Index
-from vcsg.linear.problem import Array, PassResult, Problem
+from vcsg.linear.problem import Array, PassResult, Problem, aligned
 from vcsg.method.weights import Weights
 
 SNAPSHOTS = 32
@@ -37,11 +37,13 @@ def constant_steps(
             taken = lazy_inner(*state, *penalty.terms, total, tail, every)
     else:
         steps_taken = inner if problem.outputs == 1 else inner_classes
-        steps_taken(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail)
+        spare = aligned(total) if problem.far else np.empty(problem.shape)
+        steps_taken(*problem.model, x, kept, pull, index, *weight, *penalty.terms, total, tail, spare)
         taken = steps - tail
     return total / taken if taken else x
 
 
 def svrg_epoch(problem: Problem, x: Array, anchor: PassResult, index: Index, step: float, average: bool) -> Array:
     """The point that one epoch of SVRG, v = ∇f_I(x) − ∇f_I(y) + ∇f(y), reaches from y = x."""
-    return constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), average)
+    start = aligned(x) if problem.far else x.copy()
+    return constant_steps(problem, start, anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), average)

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from vcsg.linear.kernels import loops
 from vcsg.linear.kernels.losses import Loss
-from vcsg.linear.kernels.rows import square_norms
+from vcsg.linear.kernels.rows import NEAR, square_norms
 
 Array = npt.NDArray[np.float64]
 
@@ -136,6 +136,11 @@ class Problem:
         return self.parts, readable(self.y), readable(self.weight), self.loss.code, self.scale, self.bias
 
     @cached_property
+    def far(self) -> bool:
+        """Whether rows are dense and too many for a cache, so that each of them is read beside x."""
+        return not self.sparse and int(self.rows.nbytes) > NEAR
+
+    @cached_property
     def shares(self) -> Array:
         """The weight of each row in the mean, w_i/n."""
         return self.weight / self.n
@@ -148,6 +153,7 @@ class Problem:
     def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
         hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
+        x = aligned(x) if self.far else x
         kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         evaluate = loops.evaluate if self.outputs == 1 else loops.evaluate_classes
@@ -189,6 +195,7 @@ class Problem:
         found = self.anchor(x)
         return found.value, found.smooth
 
+    @cached_property
     def norms(self) -> Array:
         """‖a_i‖² + bias² for every row."""
         sums = np.empty(self.n)
@@ -202,7 +209,7 @@ class Problem:
                 "this loss has no bound on its curvature, so there is no step size that suits every row: choose "
                 "solver='auto' and leave method as it is"
             )
-        return self.loss.curvature * float((self.weight * self.norms()).max()) + self.penalty.curvature
+        return self.loss.curvature * float((self.weight * self.norms).max()) + self.penalty.curvature
 
     def merged(self) -> Problem:
         """The same f with every row once, in sorted order: equal rows of equal target become one of their joint weight.
@@ -253,6 +260,15 @@ def violation(slope: Array, w: Array, l1: float, positive: bool = False) -> Arra
         return np.where(w == 0, np.minimum(slope + l1, 0.0), slope + l1)
     still = np.sign(slope) * np.maximum(np.abs(slope) - l1, 0.0)
     return np.where(w == 0, still, slope + l1 * np.sign(w))
+
+
+def aligned(x: Array) -> Array:
+    """A copy of x that begins with a line of the cache, so that eight numbers do not lie in two of them."""
+    room = np.empty(x.size + 7)
+    first = -room.__array_interface__["data"][0] // 8 % 8
+    copy: Array = room[first : first + x.size].reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 def readable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

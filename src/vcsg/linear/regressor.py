@@ -212,7 +212,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             raise ValueError("loss = 'quantile': its solutions are not found along a path; fit one weight at a time")
         scale = self._scale(None)
         X, y = self._validate(X, y, reset=True)
-        target = np.ascontiguousarray(column_or_1d(y, warn=True), np.float64)
+        target = np.ascontiguousarray(y if y.ndim == 1 else column_or_1d(y, warn=True), np.float64)
         inputs.check_finite(X, target)
         weight, _ = inputs.row_weights(sample_weight, X)
         target, weight = self._shifted(target, weight, None)

@@ -57,4 +57,4 @@ def drawn_problem(family: str, n: int, seed: int) -> DrawnProblem:
     problem = Problem(data.rows, data.targets, np.ones(n), LOSSES[kind.loss], bias=0.0, penalty=penalty)
     planted = 0.0 * data.start if kind.from_zero else data.start
     start = np.append(planted, 0.0)[None]  # the last column is that of the intercept, which is not used
-    return DrawnProblem(problem, start, kind.L, variance(problem.anchor(start), problem.norms(), n))
+    return DrawnProblem(problem, start, kind.L, variance(problem.anchor(start), problem.norms, n))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.kernels.compiled import inlined, njit
-from vcsg.linear.kernels.lanes import load_some, pointer, splat, store_some, total
-from vcsg.linear.kernels.loops import shrunk
+from vcsg.linear.kernels.lanes import load_some, located, pointer, splat, store_some, total
 from vcsg.linear.kernels.losses import SQUARED, loss_and_slope, second_derivative
-from vcsg.linear.kernels.rows import located
+from vcsg.linear.kernels.penalties import shrunk
 
 MODELS = 50
 """The largest number of quadratic models for one working set."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 try:
@@ -26,7 +29,28 @@ def njit(function: Function) -> Function:
     compiled: Function = numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", no_cfunc_wrapper=True)(
         function
     )
+    _depend_on(compiled, digest(Path(__file__).parent))
     return compiled
+
+
+@cache
+def digest(folder: Path) -> str:
+    """A digest of all Python files of a folder."""
+    found = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def _depend_on(compiled: Any, sources: str) -> None:
+    """Take what is on disk for compiled only from these sources.
+
+    numba looks at the file of the function alone, and most of what a loop consists of is in others. Where a version of
+    numba keeps its files otherwise, that is all it looks at.
+    """
+    file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = file._source_stamp, sources
 
 
 def inlined(function: Function) -> Function:

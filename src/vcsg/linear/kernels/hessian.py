@@ -5,49 +5,111 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
+from numba import types
 
-from vcsg.linear.kernels.compiled import njit
-from vcsg.linear.kernels.lanes import keep_alive, load_some, pointer, store_some
+from vcsg.linear.kernels.compiled import Function, njit, pasted
+from vcsg.linear.kernels.dense import dense_curvatures, dense_product
+from vcsg.linear.kernels.emitted import Traced, count_up, emitted, spread
+from vcsg.linear.kernels.lanes import (
+    fma,
+    keep_alive,
+    load_some,
+    located,
+    number,
+    offset_pointer,
+    pointer,
+    store_some,
+    sweep,
+    total,
+    zeros,
+)
 from vcsg.linear.kernels.losses import MULTINOMIAL, class_curvatures, second_derivative
-from vcsg.linear.kernels.rows import counted, located, margins
+from vcsg.linear.kernels.penalties import clear_line, divide_line
+from vcsg.linear.kernels.rows import add_row, counted, dot, margins, neighbours
 
 PIVOT = 1e-13
 """The pivot, relative to its diagonal entry, below which a matrix counts as singular."""
-SHORT = 24
-"""The largest number of columns for which loops form a Gram matrix faster than BLAS does."""
+
+
+def _row_curvatures(single: bool) -> Function:
+    """Curvatures of rows, compiled for one output or for any number."""
+
+    @njit
+    def row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
+        """Write w_i φ''_i / n at x to `out`: a line for every row, a column for every output."""
+        n, d, z, targets = out.shape[0], x.shape[1] - 1, pointer(out), pointer(y)
+        if len(rows) == 1 and single:
+            dense_curvatures(
+                pointer(rows[0]), n, d, targets, pointer(weight), code, scale, bias, pointer(x), z, 1.0 / n
+            )  # fmt: skip
+        else:
+            outputs, counting = out.shape[1], counted(n)
+            margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
+            if code == MULTINOMIAL and not single:
+                for i in range(n):
+                    class_curvatures(z, i * outputs, outputs)
+            else:
+                for i in range(0, n, 8):
+                    count = min(8, n - i)
+                    bend = second_derivative(code, scale, load_some(z, i, count), load_some(targets, i, count))
+                    store_some(z, i, count, bend)
+            for i in range(n):
+                for k in range(outputs):
+                    out[i, k] *= weight[i] / n
+            keep_alive(counting)
+
+    return row_curvatures
+
+
+row_curvatures, class_row_curvatures = _row_curvatures(True), _row_curvatures(False)
 
 
 @njit
-def row_curvatures(rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, out: Any) -> None:
-    """Write w_i φ''_i / n at x to `out`: a line for every row, a column for every output."""
-    n, outputs, d = out.shape[0], out.shape[1], x.shape[1] - 1
-    counting, z = counted(n), pointer(out)
-    margins(located(rows), d, pointer(counting), 0, n, pointer(x), outputs, bias, z, True)
-    if code == MULTINOMIAL:
-        for i in range(n):
-            class_curvatures(z, i * outputs, outputs)
-    else:
-        for i in range(0, n, 8):
-            count = min(8, n - i)
-            targets = load_some(pointer(y), i, count)
-            store_some(z, i, count, second_derivative(code, scale, load_some(z, i, count), targets))
-    for i in range(n):
-        for k in range(outputs):
-            out[i, k] *= weight[i] / n
-    keep_alive(counting)
+def largest_eigenvalue(rows: Any, weight: Any, ramp: Any, size: int, bias: float, v: Any, iterations: int) -> float:
+    """λ_max of the mean of w_i a_i a_iᵀ over the first rows, by power iteration from the sum of ramp_i·w_i·a_i.
+
+    `v` has two lines, of 0 at first.
+    """
+    d, found = v.shape[1] - 1, 0.0
+    here, there = pointer(v), offset_pointer(pointer(v), d + 1)
+    for t in range(iterations + 1):
+        clear_line(there, d + 1)
+        shift = 0.0 if t else 1.0
+        if len(rows) == 1:
+            dense_product(pointer(rows[0]), size, d, pointer(weight), shift, pointer(ramp), bias, here, there)
+        else:
+            for i in range(size):
+                z = bias * here[d] + shift * ramp[i]
+                for p in range(rows[2][i], rows[2][i + 1]):
+                    z += rows[0][p] * here[rows[1][p]]
+                z *= weight[i]
+                for p in range(rows[2][i], rows[2][i + 1]):
+                    there[rows[1][p]] += z * rows[0][p]
+                there[d] += bias * z
+        found = math.sqrt(total(dot(there, 0, d + 1, there, 0)))
+        if found == 0.0:
+            break
+        divide_line(there, d + 1, found)
+        here, there = there, here
+    return found / size
+
+
+@emitted(types.none)
+def scale_row(values: Traced, a: Traced, d: Traced, root: Traced, out: Traced, b: Traced) -> None:
+    """out[b:] ← root·(row that begins at a)."""
+    sweep(d, lambda read, write: write(out, root * read(values, a), b))
 
 
 @njit
 def scale_rows(dense: Any, weight: Any, k: int, bias: float, scaled: Any) -> None:
     """scaled ← √weight_ik·(row i, and bias where `scaled` has a column for it)."""
-    d = dense.shape[1]
-    for i in range(dense.shape[0]):
-        row, out, root = dense[i], scaled[i], math.sqrt(weight[i, k])
-        for j in range(d):
-            out[j] = row[j] * root
-        if scaled.shape[1] > d:
-            out[d] = bias * root
+    (n, d), width, outputs = dense.shape, scaled.shape[1], weight.shape[1]
+    values, shares, out = pointer(dense), pointer(weight), pointer(scaled)
+    for i in range(n):
+        root = math.sqrt(shares[i * outputs + k])
+        scale_row(values, i * d, d, root, out, i * width)
+        if width > d:
+            out[i * width + d] = bias * root
 
 
 @njit
@@ -67,25 +129,30 @@ def scatter_gram(data: Any, indices: Any, indptr: Any, weight: Any, k: int, bias
             entries[d * width + d] += h * bias * bias
 
 
+@emitted(types.none)
+def add_products(values: Traced, at: list[Traced], width: Traced, out: Traced) -> None:
+    """out += Σ a_i a_iᵀ of the rows that begin at `at`: the lower triangle, and some of what is beside it."""
+    for j in count_up(0, width):
+        shares, line, ahead = [spread(number(values, a + j)) for a in at], j * width, (j & -8) + 8
+
+        def add(read: Any, write: Any, shares: list[Traced] = shares, line: Traced = line) -> None:
+            sums = [read(out, line), zeros(width)]
+            for i, (a, share) in enumerate(zip(at, shares, strict=True)):
+                sums[i % 2] = fma(read(values, a), share, sums[i % 2])
+            write(out, sums[0] + sums[1], line)
+
+        sweep(ahead.compare("<", width).choose(ahead, width), add)
+
+
 @njit
 def gram(scaled: Any, out: Any) -> None:
-    """out ← scaledᵀ·scaled; below SHORT columns its lower triangle alone."""
-    width = scaled.shape[1]
-    if width > SHORT:
-        product = np.dot(scaled.T, scaled)
-        for j in range(width):
-            for k in range(width):
-                out[j, k] = product[j, k]
-        return
-    for j in range(width):
-        for k in range(width):
-            out[j, k] = 0.0
-    for i in range(scaled.shape[0]):
-        row = scaled[i]
-        for j in range(width):
-            line, s = out[j], row[j]
-            for k in range(j + 1):
-                line[k] += s * row[k]
+    """out ← scaledᵀ·scaled, the lower triangle."""
+    (n, width), values, sums = scaled.shape, pointer(scaled), pointer(out)
+    clear_line(sums, width * width)
+    for i in range(0, n - 7, 8):
+        add_products(values, neighbours(i, width), width, sums)
+    for i in range(n // 8 * 8, n):
+        add_products(values, (i * width,), width, sums)
 
 
 @njit
@@ -111,14 +178,14 @@ def factor(matrix: Any) -> bool:
 @njit
 def substitute(lower: Any, v: Any) -> None:
     """v ← H⁻¹v with H = LLᵀ, by rows of L in both directions."""
-    for i in range(v.size):
-        row, s = lower[i], 0.0
-        for j in range(i):
-            s += row[j] * v[j]
-        v[i] = (v[i] - s) / row[i]
-    for i in range(v.size - 1, -1, -1):
-        row = lower[i]
-        v[i] /= row[i]
-        s = v[i]
-        for j in range(i):
-            v[j] -= s * row[j]
+    solve_factored(pointer(lower), pointer(v), v.size)
+
+
+@pasted
+def solve_factored(L: Any, v: Any, size: int) -> None:
+    """`substitute`, by pointers."""
+    for i in range(size):
+        v[i] = (v[i] - total(dot(L, i * size, i, v, 0))) / L[i * size + i]
+    for i in range(size - 1, -1, -1):
+        v[i] /= L[i * size + i]
+        add_row(L, i * size, i, -v[i], v, 0)

@@ -8,36 +8,30 @@ lanes together (`across`), and what comes of it is eight margins in one value, r
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+from numba.extending import intrinsic, lower_builtin, type_callable
 
-WIDTH = 8
-DOUBLE = ir.DoubleType()
-VECTOR = ir.VectorType(DOUBLE, WIDTH)
-INTEGERS = ir.VectorType(ir.IntType(64), WIDTH)
-BITS = ir.VectorType(ir.IntType(1), WIDTH)
+from vcsg.linear.kernels.emitted import (
+    DOUBLE,
+    LANES,
+    VECTOR,
+    WHOLE,
+    WIDTH,
+    Lanes,
+    Traced,
+    count_up,
+    emitted,
+    spread,
+    when,
+)
 
-
-class Lanes(types.Type):  # type: ignore[misc]
-    """Eight float64 numbers, as a type that compiled functions know."""
-
-    def __init__(self) -> None:
-        super().__init__(name="Lanes")
-
-
-LANES = Lanes()
-
-
-@register_model(Lanes)
-class LanesModel(models.PrimitiveModel):  # type: ignore[misc]
-    """Lanes are held as one LLVM vector."""
-
-    def __init__(self, manager: Any, fe_type: Any) -> None:
-        super().__init__(manager, fe_type, VECTOR)
+INTEGERS = ir.VectorType(WHOLE, WIDTH)
+ZERO = ir.Constant(VECTOR, [0.0] * WIDTH)
 
 
 def _operator(function: Any, build: str) -> None:
@@ -56,32 +50,44 @@ for function, build in (
     _operator(function, build)
 
 
-def _vector(values: list[Any]) -> Any:
-    return ir.Constant(ir.VectorType(values[0].type, len(values)), [value.constant for value in values])
-
-
-def _splat(builder: Any, value: Any) -> Any:
-    single = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(single, single, _vector([ir.IntType(32)(0)] * WIDTH))
-
-
-def _place(context: Any, builder: Any, pointer_type: Any, pointer: Any, offset: Any) -> tuple[Any, Any]:
+def _place(array: Traced, offset: Any) -> tuple[Any, Any]:
     """A pointer to eight numbers from `offset` on, and their type."""
-    kind = ir.VectorType(context.get_data_type(pointer_type.dtype), WIDTH)
-    return builder.bitcast(builder.gep(pointer, [offset]), kind.as_pointer()), kind
+    builder, kind = array.builder, ir.VectorType(array.value.type.pointee, WIDTH)
+    return builder.bitcast(at(array, offset), kind.as_pointer()), kind
 
 
-def _mask(builder: Any, count: Any) -> Any:
+def at(array: Traced, offset: Any) -> Any:
+    """A pointer to the number at `offset`, as LLVM has it."""
+    return array.builder.gep(array.value, [offset.value if isinstance(offset, Traced) else WHOLE(offset)])
+
+
+def _wide(array: Traced, value: Any) -> Traced:
+    """Numbers that were loaded, in double precision."""
+    kind = VECTOR if isinstance(value.type, ir.VectorType) else DOUBLE
+    return Traced(array.builder, value if value.type == kind else array.builder.fpext(value, kind))
+
+
+def _narrow(value: Traced, kind: Any) -> Any:
+    """Numbers that are to be stored, in the precision of the array."""
+    return value.value if value.value.type == kind else value.builder.fptrunc(value.value, kind)
+
+
+def _mask(count: Traced) -> Any:
     """A mask of the first `count` lanes."""
-    wide = ir.IntType(64)
-    single = builder.insert_element(ir.Constant(INTEGERS, ir.Undefined), count, ir.IntType(32)(0))
-    counts = builder.shuffle_vector(single, single, _vector([ir.IntType(32)(0)] * WIDTH))
-    return builder.icmp_signed("<", _vector([wide(i) for i in range(WIDTH)]), counts)
+    builder = count.builder
+    single = builder.insert_element(ir.Constant(INTEGERS, ir.Undefined), count.value, ir.IntType(32)(0))
+    same = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), [0] * WIDTH)
+    counts = builder.shuffle_vector(single, single, same)
+    return builder.icmp_signed("<", ir.Constant(INTEGERS, list(range(WIDTH))), counts)
 
 
 def _call(builder: Any, name: str, result: Any, args: list[Any], fastmath: tuple[str, ...] = ()) -> Any:
     kind = ir.FunctionType(result, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args, fastmath=fastmath)
+
+
+def _align(kind: Any) -> int:
+    return 8 if kind in (VECTOR, DOUBLE) else 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -95,9 +101,15 @@ def pointer(typing: Any, array: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def offset_pointer(typing: Any, array: Any, offset: Any) -> Any:
-    """A pointer to the number at `offset`."""
-    return array(array, types.int64), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
+def located(typing: Any, arrays: Any) -> Any:
+    """The pointers of a tuple of arrays."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        items = zip(signature.args[0], cgutils.unpack_tuple(builder, args[0]), strict=True)
+        data = [context.make_array(kind)(context, builder, array).data for kind, array in items]
+        return context.make_tuple(builder, signature.return_type, data)
+
+    return types.Tuple([types.CPointer(array.dtype) for array in arrays])(arrays), build
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -106,195 +118,194 @@ def keep_alive(typing: Any, array: Any) -> Any:
     return types.none(array), lambda context, builder, signature, args: context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def keep_rolled(typing: Any) -> Any:
-    """Do nothing, but keep the enclosing loop from being unrolled: the setup takes longer than a short loop."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [])
-        call = builder.asm(kind, "", "", [], True)
-        call.attributes.add("convergent")  # LLVM may not copy it to places that not all iterations reach
-        return context.get_dummy_value()
-
-    return types.none(), build
+@emitted(lambda array, offset: array)
+def offset_pointer(array: Traced, offset: Traced) -> Traced:
+    """A pointer to the number at `offset`."""
+    return Traced(array.builder, at(array, offset))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typing: Any, array: Any, offset: Any) -> Any:
+@emitted(types.none)
+def prefetch(array: Traced, offset: Traced) -> None:
     """Ask memory to bring the number at `offset` and its neighbours into the L2 cache, without waiting."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
-        read, level, data = (ir.IntType(32)(flag) for flag in (0, 2, 1))
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64), build
+    place = array.builder.bitcast(at(array, offset), ir.IntType(8).as_pointer())
+    read, level, data = (ir.IntType(32)(flag) for flag in (0, 2, 1))
+    _call(array.builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load(typing: Any, array: Any, offset: Any) -> Any:
+@emitted(types.float64)
+def number(array: Traced, offset: Any) -> Traced:
+    """Load one number."""
+    return _wide(array, array.builder.load(at(array, offset)))
+
+
+@emitted(types.none)
+def store_number(array: Traced, offset: Any, value: Traced) -> None:
+    """Write one number."""
+    array.builder.store(value.value, at(array, offset))
+
+
+@emitted(LANES)
+def load(array: Traced, offset: Traced) -> Traced:
     """Load eight numbers from `offset` on."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, kind = _place(context, builder, signature.args[0], *args)
-        value = builder.load(pointer, align=array.dtype.bitwidth // 8)
-        return value if kind == VECTOR else builder.fpext(value, VECTOR)
-
-    return LANES(array, types.int64), build
+    place, kind = _place(array, offset)
+    return _wide(array, array.builder.load(place, align=_align(kind)))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load_some(typing: Any, array: Any, offset: Any, count: Any) -> Any:
+@emitted(LANES)
+def load_some(array: Traced, offset: Traced, count: Traced) -> Traced:
     """Load the first `count` of eight numbers; the other lanes are 0 and their memory is not touched."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, kind = _place(context, builder, signature.args[0], *args[:2])
-        name = "f64" if kind == VECTOR else "f32"
-        align = ir.IntType(32)(array.dtype.bitwidth // 8)
-        value = _call(
-            builder, f"llvm.masked.load.v{WIDTH}{name}.p0", kind,
-            [pointer, align, _mask(builder, args[2]), ir.Constant(kind, None)],
-        )  # fmt: skip
-        return value if kind == VECTOR else builder.fpext(value, VECTOR)
-
-    return LANES(array, types.int64, types.int64), build
+    place, kind = _place(array, offset)
+    name = f"llvm.masked.load.v{WIDTH}{'f64' if kind == VECTOR else 'f32'}.p0"
+    args = [place, ir.IntType(32)(_align(kind)), _mask(count), ir.Constant(kind, None)]
+    return _wide(array, _call(array.builder, name, kind, args))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load_apart(typing: Any, array: Any, offset: Any, distance: Any) -> Any:
+@emitted(LANES)
+def load_apart(array: Traced, offset: Traced, distance: Traced) -> Traced:
     """Load eight numbers that lie `distance` apart."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value, place = ir.Constant(VECTOR, ir.Undefined), args[1]
-        for i in range(WIDTH):
-            value = builder.insert_element(value, builder.load(builder.gep(args[0], [place])), ir.IntType(32)(i))
-            place = builder.add(place, args[2])
-        return value
-
-    return LANES(array, types.int64, types.int64), build
+    return gathered(array, [offset + distance * i for i in range(WIDTH)])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def store(typing: Any, array: Any, offset: Any, value: Any) -> Any:
+@emitted(types.none)
+def store(array: Traced, offset: Traced, value: Traced) -> None:
     """Write eight numbers from `offset` on."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, _ = _place(context, builder, signature.args[0], *args[:2])
-        builder.store(args[2], pointer, align=8)
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64, LANES), build
+    place, kind = _place(array, offset)
+    array.builder.store(_narrow(value, kind), place, align=_align(kind))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def store_some(typing: Any, array: Any, offset: Any, count: Any, value: Any) -> Any:
+@emitted(types.none)
+def store_some(array: Traced, offset: Traced, count: Traced, value: Traced) -> None:
     """Write only the first `count` lanes."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, _ = _place(context, builder, signature.args[0], *args[:2])
-        mask = _mask(builder, args[2])
-        _call(builder, f"llvm.masked.store.v{WIDTH}f64.p0", ir.VoidType(), [args[3], pointer, ir.IntType(32)(8), mask])
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64, types.int64, LANES), build
+    place, kind = _place(array, offset)
+    args = [_narrow(value, kind), place, ir.IntType(32)(_align(kind)), _mask(count)]
+    name = f"llvm.masked.store.v{WIDTH}{'f64' if kind == VECTOR else 'f32'}.p0"
+    _call(array.builder, name, ir.VoidType(), args)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def splat(typing: Any, value: Any) -> Any:
+def zeros(beside: Traced) -> Traced:
+    """Eight zeros."""
+    return Traced(beside.builder, ZERO)
+
+
+def first_lanes(value: Traced, count: Traced) -> Traced:
+    """The first `count` lanes; the others become 0."""
+    return Traced(value.builder, value.builder.select(_mask(count), value.value, ZERO))
+
+
+def sweep(size: Traced, body: Callable[[Callable[..., Traced], Callable[..., None]], None]) -> None:
+    """Write a loop over the numbers 0 to `size` of some arrays, eight at a time, and what is left once more.
+
+    `body` gets two functions: `read(array, offset)` and `write(array, value, offset)`; the offset, at which the
+    array's part begins, is 0 where it is left out.
+    """
+    whole = size & -WIDTH
+
+    def place(offset: Any, j: Traced) -> Traced:
+        return j if offset is None else offset + j
+
+    for j in count_up(0, whole, WIDTH):
+        body(
+            lambda array, offset=None, j=j: load(array, place(offset, j)),
+            lambda array, value, offset=None, j=j: store(array, place(offset, j), value),
+        )
+    with when(whole.compare("<", size)):
+        left = size - whole
+        body(
+            lambda array, offset=None: load_some(array, place(offset, whole), left),
+            lambda array, value, offset=None: store_some(array, place(offset, whole), left, value),
+        )
+
+
+@emitted(LANES)
+def splat(value: Traced) -> Traced:
     """The same number in all lanes."""
-    return LANES(types.float64), lambda context, builder, signature, args: _splat(builder, args[0])
+    return spread(value)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def take(typing: Any, array: Any, index: Any, first: Any, count: Any) -> Any:
+def gathered(array: Traced, offsets: list[Traced]) -> Traced:
+    """The eight numbers at these offsets."""
+    builder, value = array.builder, ir.Constant(VECTOR, ir.Undefined)
+    for i, offset in enumerate(offsets):
+        value = builder.insert_element(value, number(array, offset).value, ir.IntType(32)(i))
+    return Traced(builder, value)
+
+
+def indexed(index: Traced, first: Traced, apart: Traced) -> list[Traced]:
+    """The row numbers index[first + i·apart] for i < 8."""
+    builder = index.builder
+    rows = [builder.load(at(index, first + apart * i)) for i in range(WIDTH)]
+    return [Traced(builder, builder.zext(row, WHOLE)) for row in rows]
+
+
+@emitted(types.UniTuple(types.int64, WIDTH))
+def row_numbers(index: Traced, first: Traced, count: Traced) -> list[Traced]:
+    """index[first], …: `count` of eight row numbers, the last one again in the places that are left."""
+    builder, last, found = index.builder, count - 1, []
+    for i in range(WIDTH):
+        row = builder.load(at(index, first + last.compare(">", i).choose(i, last)))
+        found.append(Traced(builder, builder.zext(row, WHOLE)))
+    return found
+
+
+@emitted(LANES)
+def take(array: Traced, index: Traced, first: Traced, count: Traced) -> Traced:
     """array[index[first]], …: `count` of them, the last one again in the lanes that are left."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide, value = ir.IntType(64), ir.Constant(VECTOR, ir.Undefined)
-        last = builder.sub(args[3], wide(1))
-        for i in range(WIDTH):
-            inside = builder.icmp_signed("<", wide(i), last)
-            place = builder.add(args[2], builder.select(inside, wide(i), last))
-            row = builder.zext(builder.load(builder.gep(args[1], [place])), wide)
-            value = builder.insert_element(value, builder.load(builder.gep(args[0], [row])), ir.IntType(32)(i))
-        return value
-
-    return LANES(array, index, types.int64, types.int64), build
+    return gathered(array, row_numbers(index, first, count))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+@emitted(LANES)
+def fma(a: Any, b: Any, c: Any) -> Traced:
     """ab + c, rounded once where the processor can."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _call(builder, f"llvm.fmuladd.v{WIDTH}f64", VECTOR, list(args))
-
-    return LANES(LANES, LANES, LANES), build
+    known = next(value for value in (a, b, c) if isinstance(value, Traced) and value.value.type == VECTOR)
+    name, args = f"llvm.fmuladd.v{WIDTH}f64", [known.same(value) for value in (a, b, c)]
+    return Traced(known.builder, _call(known.builder, name, VECTOR, args))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def where_negative(typing: Any, test: Any, a: Any, b: Any) -> Any:
+@emitted(LANES)
+def where_negative(test: Traced, a: Any, b: Any) -> Traced:
     """a where test < 0, else b."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("<", args[0], ir.Constant(VECTOR, [0.0] * WIDTH)), *args[1:])
-
-    return LANES(LANES, LANES, LANES), build
+    return test.compare("<", 0.0).choose(a, b)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def scale_by_power(typing: Any, value: Any, shifted: Any) -> Any:
+@emitted(LANES)
+def scale_by_power(value: Traced, shifted: Traced) -> Traced:
     """value·2^k for a whole number k ≥ −1022, given as k + 1.5·2⁵²: the last bits of that are k's."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shift = ir.Constant(INTEGERS, [52] * WIDTH)
-        exponent = builder.shl(builder.bitcast(args[1], INTEGERS), shift)
-        return builder.bitcast(builder.add(builder.bitcast(args[0], INTEGERS), exponent), VECTOR)
-
-    return LANES(LANES, LANES), build
+    builder = value.builder
+    exponent = builder.shl(builder.bitcast(shifted.value, INTEGERS), ir.Constant(INTEGERS, [52] * WIDTH))
+    return Traced(builder, builder.bitcast(builder.add(builder.bitcast(value.value, INTEGERS), exponent), VECTOR))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def lane(typing: Any, value: Any, i: Any) -> Any:
+@emitted(types.float64)
+def lane(value: Traced, i: Any) -> Traced:
     """The number in lane i."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.extract_element(args[0], builder.trunc(args[1], ir.IntType(32)))
-
-    return types.float64(LANES, types.int64), build
+    place = value.builder.trunc(i.value, ir.IntType(32)) if isinstance(i, Traced) else ir.IntType(32)(i)
+    return Traced(value.builder, value.builder.extract_element(value.value, place))
 
 
-def _fold(builder: Any, a: Any, b: Any, distance: int) -> Any:
+def _fold(a: Traced, b: Traced, distance: int) -> Traced:
     """Sums of lanes that are `distance` apart, those of a and those of b in turn, `distance` lanes of each."""
     first, second = [], []
     for i in range(WIDTH):
         block, inside = divmod(i, distance)
         origin = (block // 2) * 2 * distance + inside + (WIDTH if block % 2 else 0)
-        first.append(ir.IntType(32)(origin))
-        second.append(ir.IntType(32)(origin + distance))
-    return builder.fadd(builder.shuffle_vector(a, b, _vector(first)), builder.shuffle_vector(a, b, _vector(second)))
+        first.append(origin)
+        second.append(origin + distance)
+    kind = ir.VectorType(ir.IntType(32), WIDTH)
+    left, right = (a.builder.shuffle_vector(a.value, b.value, ir.Constant(kind, part)) for part in (first, second))
+    return Traced(a.builder, left) + Traced(a.builder, right)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def across(typing: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+@emitted(LANES)
+def across(a: Traced, b: Traced, c: Traced, d: Traced, e: Traced, f: Traced, g: Traced, h: Traced) -> Traced:
     """Lane i of the result is the sum of all lanes of argument i."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        level = list(args)
-        for distance in (1, 2, 4):
-            level = [_fold(builder, level[i], level[i + 1], distance) for i in range(0, len(level), 2)]
-        return level[0]
-
-    return LANES(*[LANES] * 8), build
+    level = [a, b, c, d, e, f, g, h]
+    for distance in (1, 2, 4):
+        level = [_fold(level[i], level[i + 1], distance) for i in range(0, len(level), 2)]
+    return level[0]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def total(typing: Any, value: Any) -> Any:
+@emitted(types.float64)
+def total(value: Traced) -> Traced:
     """The sum of all lanes."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        name, start = f"llvm.vector.reduce.fadd.v{WIDTH}f64", DOUBLE(0.0)
-        return _call(builder, name, DOUBLE, [start, args[0]], fastmath=("reassoc",))
-
-    return types.float64(LANES), build
+    name, args = f"llvm.vector.reduce.fadd.v{WIDTH}f64", [DOUBLE(0.0), value.value]
+    return Traced(value.builder, _call(value.builder, name, DOUBLE, args, fastmath=("reassoc",)))

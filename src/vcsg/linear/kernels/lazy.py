@@ -15,7 +15,8 @@ import numpy as np
 
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import keep_alive, pointer
-from vcsg.linear.kernels.loops import add_to, differences, padded, penalty_slope, shrunk
+from vcsg.linear.kernels.loops import differences, padded
+from vcsg.linear.kernels.penalties import add_line, penalty_slope, shrunk
 from vcsg.linear.kernels.rows import sparse_add, sparse_margins
 
 TINY = 1e-6
@@ -146,7 +147,7 @@ def lazy_inner(
                             x[k, j] = shrunk(x[k, j], step * l1)
         if t >= tail and (t - tail) % every == 0:
             catch_up(x, pull, t + 1, last, step, now, l1, l2, rational)
-            add_to(pointer(total), point, x.size)
+            add_line(pointer(total), point, x.size)
             taken += 1
     catch_up(x, pull, N, last, step, now, l1, l2, rational)
     keep_alive(z)

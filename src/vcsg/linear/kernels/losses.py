@@ -7,11 +7,15 @@ multinomial loss). The curvature bound |φ''| ≤ κ gives L = κ·max_i(‖a_i�
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from numba import types
+
 from vcsg.linear.kernels.compiled import inlined, pasted
-from vcsg.linear.kernels.lanes import fma, load, scale_by_power, splat, store, take, where_negative
+from vcsg.linear.kernels.emitted import LANES, Traced, chosen, emitted, spread
+from vcsg.linear.kernels.lanes import fma, load, scale_by_power, store, take, where_negative
 
 SQUARED, HUBER, GEMAN_MCCLURE, WELSCH, LOGISTIC, SQUARED_HINGE, MULTINOMIAL, TWEEDIE, QUANTILE = range(9)
 
@@ -62,101 +66,117 @@ quantile       −σ·r where r < 0, (1 − σ)·r elsewhere: for a constant z t
 """
 
 
-@inlined
-def decay(t: Any) -> Any:
+PAIR = types.UniTuple(LANES, 2)
+
+
+@emitted(LANES)
+def decay(t: Traced) -> Traced:
     """e^{−|t|} of eight numbers, to 4e-16 of its value; below e^{−700}, that.
 
     −|t| = k·ln 2 + r with |r| ≤ ln 2/2: the series of e^r to the twelfth power, times 2^k.
     """
-    low = splat(-700.0)
-    t = where_negative(t, t, splat(0.0) - t)
-    t = where_negative(t - low, low, t)
-    shifted = fma(t, splat(1.4426950408889634), splat(6755399441055744.0))  # rounds: the last bit of 1.5·2⁵² is 1
-    k = shifted - splat(6755399441055744.0)
-    r = fma(k, splat(-0.6931471803691238), t)
-    r = fma(k, splat(-1.9082149292705877e-10), r)
+    t = where_negative(t, t, -t)
+    t = where_negative(t + 700.0, -700.0, t)
+    shifted = fma(t, 1.4426950408889634, 6755399441055744.0)  # rounds: the last bit of 1.5·2⁵² is 1
+    k = shifted - 6755399441055744.0
+    r = fma(k, -0.6931471803691238, t)
+    r = fma(k, -1.9082149292705877e-10, r)
     r2 = r * r
     r4 = r2 * r2
-    a, b = fma(r, splat(1 / 6), splat(1 / 2)), fma(r, splat(1 / 120), splat(1 / 24))
-    c, d = fma(r, splat(1 / 5040), splat(1 / 720)), fma(r, splat(1 / 362880), splat(1 / 40320))
-    e = fma(r2, splat(1 / 479001600), fma(r, splat(1 / 39916800), splat(1 / 3628800)))
+    a, b = fma(r, 1 / 6, 1 / 2), fma(r, 1 / 120, 1 / 24)
+    c, d = fma(r, 1 / 5040, 1 / 720), fma(r, 1 / 362880, 1 / 40320)
+    e = fma(r2, 1 / 479001600, fma(r, 1 / 39916800, 1 / 3628800))
     high = fma(r4, e, fma(r2, d, c))
     p = fma(r2, fma(r4, high, fma(r2, b, a)), r)
-    return scale_by_power(splat(1.0) + p, shifted)
+    found: Traced = scale_by_power(p + 1.0, shifted)
+    return found
 
 
-@inlined
-def logistic(z: Any, y: Any) -> Any:
+@emitted(PAIR)
+def logistic(z: Traced, y: Traced) -> tuple[Traced, Traced]:
     """φ and φ' of the logistic loss for eight rows.
 
     φ = max(0, −t) + log(1 + e) with t = yz and e = e^{−|t|}, and log(1 + e) = 2·artanh(s), s = e/(2 + e) ≤ 1/3, by its
     series.
     """
-    zero, one = splat(0.0), splat(1.0)
     t = y * z
     e = decay(t)
-    u = one + e
-    q = one / (u * (u + one))
+    u = e + 1.0
+    q = 1.0 / (u * (u + 1.0))
     s = e * q * u
     s2 = s * s
     s4 = s2 * s2
-    a, b = fma(splat(1 / 33), s4, splat(1 / 29)), fma(splat(1 / 31), s4, splat(1 / 27))
-    a, b = fma(a, s4, splat(1 / 25)), fma(b, s4, splat(1 / 23))
-    a, b = fma(a, s4, splat(1 / 21)), fma(b, s4, splat(1 / 19))
-    a, b = fma(a, s4, splat(1 / 17)), fma(b, s4, splat(1 / 15))
-    a, b = fma(a, s4, splat(1 / 13)), fma(b, s4, splat(1 / 11))
-    a, b = fma(a, s4, splat(1 / 9)), fma(b, s4, splat(1 / 7))
-    a, b = fma(a, s4, splat(1 / 5)), fma(b, s4, splat(1 / 3))
-    series = fma(b, s2, fma(a, s4, one))
-    loss = fma(s + s, series, where_negative(t, zero - t, zero))
-    return loss, (zero - y) * where_negative(t, one, e) * q * (u + one)
+    a, b = fma(s4, 1 / 33, 1 / 29), fma(s4, 1 / 31, 1 / 27)
+    for k in range(25, 4, -4):
+        a, b = fma(a, s4, 1 / k), fma(b, s4, 1 / (k - 2))
+    series = fma(b, s2, fma(a, s4, 1.0))
+    loss = fma(s + s, series, where_negative(t, -t, 0.0))
+    return loss, -y * where_negative(t, 1.0, e) * q * (u + 1.0)
 
 
-@inlined
-def power(t: Any) -> Any:
+def power(t: Traced) -> Traced:
     """e^t of eight numbers, for t of either sign, within e^{−700} and e^{700}."""
     e = decay(t)
-    return where_negative(t, e, splat(1.0) / e)
+    found: Traced = where_negative(t, e, 1.0 / e)
+    return found
 
 
-@inlined
-def tweedie(p: float, z: Any, y: Any) -> Any:
+def tweedie(p: Traced, z: Traced, y: Traced) -> tuple[Traced, Traced]:
     """φ and φ' = μ^(2−p) − y·μ^(1−p) of the Tweedie loss for eight rows, with μ = e^z."""
-    a, b, one = 2.0 - p, p - 1.0, splat(1.0)
-    up, down = power(splat(a) * z), power(splat(-b) * z)
-    value = (up - one) / splat(a) if a > 0.0 else z
-    value = value + y * ((down - one) / splat(b) if b > 0.0 else splat(0.0) - z)
-    return value, up - y * down
+    a, b = 2.0 - p, p - 1.0
+    up, down = power(a * z), power(-b * z)
+    value = a.compare(">", 0.0).choose((up - 1.0) / a, z)
+    return value + y * b.compare(">", 0.0).choose((down - 1.0) / b, -z), up - y * down
 
 
-@inlined
-def loss_and_slope(code: int, scale: float, z: Any, y: Any) -> Any:
-    """φ and φ' for eight rows, of every loss but the multinomial."""
-    if code == LOGISTIC:
-        return logistic(z, y)
-    if code == TWEEDIE:
-        return tweedie(scale, z, y)
-    zero, half, one, width = splat(0.0), splat(0.5), splat(1.0), splat(scale)
-    if code == SQUARED_HINGE:
-        short = one - y * z
-        short = where_negative(short, zero, short)
-        return half * short * short, zero - y * short
-    r = z - y
-    if code == QUANTILE:
-        slope = where_negative(r, zero - width, one - width)
-        return slope * r, slope
-    if code == HUBER:
-        inside = where_negative(r + width, zero - width, r)
-        inside = where_negative(width - inside, width, inside)
-        return inside * (r - half * inside), inside
+def squared_hinge(z: Traced, y: Traced) -> tuple[Traced, Traced]:
+    """φ and φ' of the squared hinge loss for eight rows."""
+    short = 1.0 - y * z
+    short = where_negative(short, 0.0, short)
+    return 0.5 * short * short, -y * short
+
+
+def quantile(level: Traced, r: Traced) -> tuple[Traced, Traced]:
+    """φ and φ' of the quantile loss for eight residuals."""
+    slope = where_negative(r, -level, 1.0 - level)
+    return slope * r, slope
+
+
+def huber(width: Traced, r: Traced) -> tuple[Traced, Traced]:
+    """φ and φ' of Huber's loss for eight residuals."""
+    inside = where_negative(r + width, -width, r)
+    inside = where_negative(width - inside, width, inside)
+    return inside * (r - 0.5 * inside), inside
+
+
+def geman_mcclure(width: Traced, r: Traced) -> tuple[Traced, Traced]:
+    """φ and φ' of the loss of Geman and McClure for eight residuals."""
     u = r / width
-    if code == GEMAN_MCCLURE:
-        q = one + u * u
-        return half * r * r / q, r / (q * q)
-    if code == WELSCH:
-        e = decay(u * u)
-        return half * width * width * (one - e), r * e
-    return half * r * r, r
+    q = u * u + 1.0
+    return 0.5 * r * r / q, r / (q * q)
+
+
+def welsch(width: Traced, r: Traced) -> tuple[Traced, Traced]:
+    """φ and φ' of Welsch's loss for eight residuals."""
+    u = r / width
+    e = decay(u * u)
+    return 0.5 * width * width * (1.0 - e), r * e
+
+
+@emitted(PAIR)
+def loss_and_slope(code: Traced, scale: Traced, z: Traced, y: Traced) -> list[Traced]:
+    """φ and φ' for eight rows, of every loss but the multinomial."""
+    width, r = spread(scale), z - y
+    cases = {
+        LOGISTIC: lambda: logistic(z, y),
+        TWEEDIE: lambda: tweedie(scale, z, y),
+        SQUARED_HINGE: lambda: squared_hinge(z, y),
+        QUANTILE: lambda: quantile(width, r),
+        HUBER: lambda: huber(width, r),
+        GEMAN_MCCLURE: lambda: geman_mcclure(width, r),
+        WELSCH: lambda: welsch(width, r),
+    }
+    return chosen(code, cases, lambda: (0.5 * r * r, r))
 
 
 @inlined
@@ -186,29 +206,34 @@ def batch_slopes(code: int, scale: float, z: Any, index: Any, first: int, size: 
             store(z, i, slope)
 
 
-@inlined
-def second_derivative(code: int, scale: float, z: Any, y: Any) -> Any:
+@emitted(LANES)
+def second_derivative(code: Traced, scale: Traced, z: Traced, y: Traced) -> Traced:
     """φ'' for eight rows, as a quadratic model uses it; for a φ that is not convex, φ'/r."""
-    zero, one, width = splat(0.0), splat(1.0), splat(scale)
-    if code == LOGISTIC:
+    width, r = spread(scale), z - y
+    zero, one = z.constant(0.0), z.constant(1.0)
+
+    def logistic_one() -> tuple[Traced]:
         e = decay(z)
-        return e / ((one + e) * (one + e))
-    if code == TWEEDIE:
-        a, b = splat(2.0 - scale), splat(scale - 1.0)
-        return a * power(a * z) + b * y * power((zero - b) * z)
-    if code == SQUARED_HINGE:
-        return where_negative(y * z - one, one, zero)
-    r = z - y
-    if code == QUANTILE:
-        return zero
-    if code == HUBER:
-        return where_negative(width - where_negative(r, zero - r, r), zero, one)
-    u = r / width
-    if code == GEMAN_MCCLURE:
-        return one / ((one + u * u) * (one + u * u))
-    if code == WELSCH:
-        return decay(u * u)
-    return one
+        return (e / ((1.0 + e) * (1.0 + e)),)
+
+    def tweedie_one() -> tuple[Traced]:
+        a, b = 2.0 - scale, scale - 1.0
+        return (a * power(a * z) + b * y * power(-b * z),)
+
+    def geman_mcclure_one() -> tuple[Traced]:
+        q = 1.0 + (r / width) * (r / width)
+        return (1.0 / (q * q),)
+
+    cases: dict[int, Callable[[], tuple[Traced, ...]]] = {
+        LOGISTIC: logistic_one,
+        TWEEDIE: tweedie_one,
+        SQUARED_HINGE: lambda: (where_negative(y * z - 1.0, one, zero),),
+        QUANTILE: lambda: (zero,),
+        HUBER: lambda: (where_negative(width - where_negative(r, -r, r), zero, one),),
+        GEMAN_MCCLURE: geman_mcclure_one,
+        WELSCH: lambda: (decay((r / width) * (r / width)),),
+    }
+    return chosen(code, cases, lambda: (one,))[0]
 
 
 @pasted

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.hessian import factor, gram, row_curvatures, scale_rows, substitute
 from vcsg.linear.kernels.loops import evaluate
@@ -19,7 +17,7 @@ LEVEL = 1e-12
 @njit
 def newton_steps(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, kept: Any, g: Any, smooth: Any,
-    l2: float, tol: float, budget: int, seen: Any,
+    l2: float, tol: float, budget: int, seen: Any, scaled: Any, hessian: Any, bends: Any, trial: Any, direction: Any,
 ) -> Any:  # fmt: skip
     """Move x by Newton steps, halved until f falls, until ‖∇f‖ ≤ tol and a step no longer halves ‖∇f‖.
 
@@ -38,14 +36,16 @@ def newton_steps(
         tol: the bound on ‖∇f‖.
         budget: the largest number of passes.
         seen: becomes a line (passes, f, ‖∇f‖) for the start and every step; as many steps as fit.
+        scaled: room for the rows, and a column for the intercept where there is one.
+        hessian: room for the Hessian.
+        bends: room for the curvatures of all rows.
+        trial: room for a point, of zeros.
+        direction: room for a step.
 
     Returns:
         The number of lines written to `seen`, the number of passes, and whether every Hessian had a factor.
     """
-    n, d = rows[0].shape
-    width = d + 1 if bias != 0.0 else d
-    scaled, hessian = np.empty((n, width)), np.empty((width, width))
-    bends, trial, direction = np.empty((n, 1)), np.zeros(x.shape), np.empty(width)
+    (n, d), width = rows[0].shape, direction.size
     value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
     passes, lines = 1, 1
     seen[0, 0], seen[0, 1], seen[0, 2] = 1.0, value, norm

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba.core import event
 
-EXPECTED = 45
+EXPECTED = 14
 """About how many functions a first fit compiles, which the progress bar takes for the whole."""
 LENGTH = 20
 """The length of the progress bar."""

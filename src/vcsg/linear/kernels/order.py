@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.compiled import njit, pasted
+from vcsg.linear.kernels.lanes import pointer
 
 Index = npt.NDArray[np.uint32]
 
@@ -40,11 +41,12 @@ class Draws:
     def random(self, size: int, /) -> npt.NDArray[np.float64]:
         """The next `size` numbers from 0 to 1."""
         self.drawn += size
-        numbers: npt.NDArray[np.float64] = _uniform(self.seed, self.drawn, size)
+        numbers = np.empty(size)
+        _uniform(self.seed, self.drawn, numbers)
         return numbers
 
 
-@inlined
+@pasted
 def _mixed(z: Any) -> Any:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,69 +54,69 @@ def _mixed(z: Any) -> Any:
 
 
 @njit
-def _uniform(seed: int, drawn: int, size: int) -> Any:
-    """The last `size` of the first `drawn` numbers; seeds are mixed too, so that they begin far from each other."""
-    start, numbers = _mixed(np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)), np.empty(size)
-    for i in range(size):
-        place = np.uint64(drawn - size + i + 1)
-        numbers[i] = (_mixed(start + place * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
-    return numbers
+def _uniform(seed: int, drawn: int, out: Any) -> None:
+    """out ← the last of the first `drawn` numbers; seeds are mixed too, so that they begin far from each other."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    start = _mixed(np.uint64(seed) + golden)
+    for i in range(out.size):
+        place = np.uint64(drawn - out.size + i + 1)
+        out[i] = (_mixed(start + place * golden) >> np.uint64(11)) * 2.0**-53
 
 
 def sample(n: int, size: int, rng: Random) -> npt.NDArray[np.int64]:
     """Draw `size` of n rows, one from each of `size` equal parts, in random order: as good as any sample, and fast."""
-    rows: npt.NDArray[np.int64] = _drawn(n, rng.random(2 * size))
+    uniform = rng.random(2 * size)
+    rows = permutation(uniform[size:])
+    _draw(n, uniform, rows)
     return rows
 
 
 @njit
-def _drawn(n: int, uniform: Any) -> Any:
-    """Rows drawn from equal parts by the first half of the numbers, in an order given by the second half."""
-    size = uniform.size // 2
-    rows = permutation(uniform[size:])
+def _draw(n: int, uniform: Any, rows: Any) -> None:
+    """rows ← a row of the part that each of them names, by a number from 0 to 1."""
+    numbers, places, size = pointer(uniform), pointer(rows), rows.size
     for i in range(size):
-        low, high = rows[i] * n // size, (rows[i] + 1) * n // size
-        rows[i] = low + int(uniform[i] * (high - low))
-    return rows
+        low, high = places[i] * n // size, (places[i] + 1) * n // size
+        places[i] = low + np.int64(numbers[i] * (high - low))
 
 
 def sequential(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b neighbours in random order, cut at another place each time."""
     b = min(b, n)
-    index: Index = _neighbours(n, b, rng.random(n // b + 1))
+    uniform = rng.random(n // b + 1)
+    index = np.empty((n // b, b), np.uint32)
+    _neighbours(int(uniform[-1] * (n % b + 1)), permutation(uniform[:-1]), index)
     return index
 
 
 @njit
-def _neighbours(n: int, b: int, uniform: Any) -> Any:
-    """All mini-batches from an offset on, which the last number gives, in an order that the others give."""
-    size = uniform.size - 1
-    offset = int(uniform[size] * (n % b + 1))
-    batches = permutation(uniform[:size])
-    index = np.empty((size, b), np.uint32)
-    for i in range(size):
+def _neighbours(offset: int, batches: Any, index: Any) -> None:
+    """index ← the rows of these mini-batches, the first of which begins at an offset."""
+    numbers, rows, b = pointer(batches), pointer(index), index.shape[1]
+    for i in range(index.shape[0]):
         for j in range(b):
-            index[i, j] = offset + batches[i] * b + j
-    return index
+            rows[i * b + j] = offset + numbers[i] * b + j
+
+
+def permutation(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """0, 1, … in random order, by as many numbers from 0 to 1 (Fisher and Yates)."""
+    order = np.arange(uniform.size)
+    _exchange(uniform, order)
+    return order
 
 
 @njit
-def permutation(uniform: Any) -> Any:
-    """0, 1, … in random order, by as many numbers from 0 to 1 (Fisher and Yates)."""
-    order = np.empty(uniform.size, np.int64)
-    for i in range(uniform.size):
-        order[i] = i
+def _exchange(uniform: Any, order: Any) -> None:
+    numbers, places = pointer(uniform), pointer(order)
     for i in range(uniform.size - 1, 0, -1):
-        j = int(uniform[i] * (i + 1))
-        order[i], order[j] = order[j], order[i]
-    return order
+        j = np.int64(numbers[i] * (i + 1))
+        places[i], places[j] = places[j], places[i]
 
 
 def shuffled(n: int, b: int, rng: Random) -> Index:
     """Mini-batches of b rows in random order, for data that fit the cache."""
     b = min(b, n)
-    rows: npt.NDArray[np.int64] = permutation(rng.random(n))
-    return rows[: n // b * b].astype(np.uint32).reshape(-1, b)
+    return permutation(rng.random(n))[: n // b * b].astype(np.uint32).reshape(-1, b)
 
 
 def interleaved(n: int, b: int, rng: Random) -> Index:

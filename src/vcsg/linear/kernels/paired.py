@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from vcsg.linear.kernels.compiled import njit
-from vcsg.linear.kernels.lanes import pointer
-from vcsg.linear.kernels.loops import padded, penalty_slope, shrink
+from vcsg.linear.kernels.lanes import located, pointer
+from vcsg.linear.kernels.loops import padded, shrink
 from vcsg.linear.kernels.losses import batch_slopes
-from vcsg.linear.kernels.rows import add_rows, located, margins
+from vcsg.linear.kernels.penalties import penalty_slope
+from vcsg.linear.kernels.rows import add_rows, margins
 
 NO_TEST, NORM, LEMMA, ELEMENTWISE = range(4)
 

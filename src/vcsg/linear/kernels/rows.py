@@ -13,23 +13,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from vcsg.linear.kernels.compiled import inlined, njit, pasted
+from vcsg.linear.kernels.emitted import LANES, WIDTH, Traced, Variable, chosen, count_up, emitted, spread, when
 from vcsg.linear.kernels.lanes import (
     across,
     fma,
-    keep_rolled,
     lane,
     load,
     load_apart,
     load_some,
+    located,
     offset_pointer,
-    pointer,
     prefetch,
+    row_numbers,
     splat,
     store,
-    store_some,
+    sweep,
     total,
+    zeros,
 )
 
 NEAR = 6 << 20
@@ -51,71 +54,77 @@ def counted(size: int) -> Any:
     return numbers
 
 
-@inlined
-def dot(values: Any, a: int, d: int, x: Any, line: int) -> Any:
+@emitted(LANES)
+def dot(values: Traced, a: Traced, d: Traced, x: Traced, line: Traced) -> Traced:
     """Lanes whose sum is the product of the row that begins at `a` and a line of x."""
-    s, t = splat(0.0), splat(0.0)
-    whole = d // 8 * 8
-    j = 0
-    while j + 16 <= whole:
-        keep_rolled()
-        s = fma(load(values, a + j), load(x, line + j), s)
-        t = fma(load(values, a + j + 8), load(x, line + j + 8), t)
-        j += 16
-    if j < whole:
-        s = fma(load(values, a + j), load(x, line + j), s)
-    if whole < d:
-        t = fma(load_some(values, a + whole, d - whole), load_some(x, line + whole, d - whole), t)
-    return s + t
+    s, t, whole, pairs = Variable(zeros(values)), Variable(zeros(values)), d & -8, d & -16
+    for j in count_up(0, pairs, 16):
+        s.value = fma(load(values, a + j), load(x, line + j), s.value)
+        t.value = fma(load(values, a + j + 8), load(x, line + j + 8), t.value)
+    with when(pairs.compare("<", whole)):
+        s.value = fma(load(values, a + pairs), load(x, line + pairs), s.value)
+    with when(whole.compare("<", d)):
+        t.value = fma(load_some(values, a + whole, d - whole), load_some(x, line + whole, d - whole), t.value)
+    return s.value + t.value
 
 
-@pasted
-def neighbours(first: int, d: int) -> Any:
+@emitted(types.UniTuple(types.int64, WIDTH))
+def neighbours(first: Traced, d: Traced) -> list[Traced]:
     """The offsets at which eight successive rows begin."""
-    a = first * d
-    return a, a + d, a + 2 * d, a + 3 * d, a + 4 * d, a + 5 * d, a + 6 * d, a + 7 * d
+    return [(first + i) * d for i in range(WIDTH)]
 
 
-@pasted
-def places(index: Any, p: int, d: int) -> Any:
-    """The offsets at which the rows index[p] to index[p + 7] begin."""
-    return (
-        index[p] * d, index[p + 1] * d, index[p + 2] * d, index[p + 3] * d,
-        index[p + 4] * d, index[p + 5] * d, index[p + 6] * d, index[p + 7] * d,
-    )  # fmt: skip
+@emitted(types.UniTuple(types.int64, WIDTH))
+def places(index: Traced, first: Traced, count: Traced, d: Traced) -> list[Traced]:
+    """The offsets at which the rows index[first], … begin: `count` of eight, the last one again in what is left."""
+    return [row * d for row in row_numbers(index, first, count)]
 
 
-@inlined
-def dots_in_order(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
+def dots_in_order(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced) -> Traced:
     """The products of eight rows and a line of x, one row after the other: the fastest order to read memory."""
-    return across(
-        dot(values, at[0], d, x, line), dot(values, at[1], d, x, line), dot(values, at[2], d, x, line),
-        dot(values, at[3], d, x, line), dot(values, at[4], d, x, line), dot(values, at[5], d, x, line),
-        dot(values, at[6], d, x, line), dot(values, at[7], d, x, line),
-    )  # fmt: skip
+    found: Traced = across(*(dot(values, a, d, x, line) for a in at))
+    return found
 
 
-@inlined
-def dots_together(values: Any, at: Any, d: int, x: Any, line: int) -> Any:
+def dots_together(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced) -> Traced:
     """The products of eight rows and a line of x, side by side, loading x once: faster for rows in a cache."""
-    a0, a1, a2, a3, a4, a5, a6, a7 = at
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = splat(0.0)
-    whole = d // 8 * 8
-    for j in range(0, whole, 8):
-        keep_rolled()
-        w = load(x, line + j)
-        s0, s1 = fma(load(values, a0 + j), w, s0), fma(load(values, a1 + j), w, s1)
-        s2, s3 = fma(load(values, a2 + j), w, s2), fma(load(values, a3 + j), w, s3)
-        s4, s5 = fma(load(values, a4 + j), w, s4), fma(load(values, a5 + j), w, s5)
-        s6, s7 = fma(load(values, a6 + j), w, s6), fma(load(values, a7 + j), w, s7)
-    if whole < d:
-        j, m = whole, d - whole
-        w = load_some(x, line + j, m)
-        s0, s1 = fma(load_some(values, a0 + j, m), w, s0), fma(load_some(values, a1 + j, m), w, s1)
-        s2, s3 = fma(load_some(values, a2 + j, m), w, s2), fma(load_some(values, a3 + j, m), w, s3)
-        s4, s5 = fma(load_some(values, a4 + j, m), w, s4), fma(load_some(values, a5 + j, m), w, s5)
-        s6, s7 = fma(load_some(values, a6 + j, m), w, s6), fma(load_some(values, a7 + j, m), w, s7)
-    return across(s0, s1, s2, s3, s4, s5, s6, s7)
+    sums = [Variable(zeros(values)) for _ in at]
+
+    def add(read: Any, write: Any) -> None:
+        w = read(x, line)
+        for s, a in zip(sums, at, strict=True):
+            s.value = fma(read(values, a), w, s.value)
+
+    sweep(d, add)
+    found: Traced = across(*(s.value for s in sums))
+    return found
+
+
+@emitted(LANES)
+def dots(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced, near: Traced) -> Traced:
+    """The products of the rows that begin at `at` and a line of x."""
+    together = {1: lambda: (dots_together(values, at, d, x, line),)}
+    return chosen(near, together, lambda: (dots_in_order(values, at, d, x, line),))[0]
+
+
+@emitted(types.none)
+def add_eight(values: Traced, at: list[Traced], d: Traced, s: Traced, g: Traced, line: Traced) -> None:
+    """g[line:] += Σ s_i·(row that begins at at[i])."""
+    shares = [spread(lane(s, i)) for i in range(WIDTH)]
+
+    def add(read: Any, write: Any) -> None:
+        t, u = fma(read(values, at[0]), shares[0], read(g, line)), read(values, at[1]) * shares[1]
+        for i in range(2, WIDTH, 2):
+            t, u = fma(read(values, at[i]), shares[i], t), fma(read(values, at[i + 1]), shares[i + 1], u)
+        write(g, t + u, line)
+
+    sweep(d, add)
+
+
+@emitted(types.none)
+def add_row(values: Traced, a: Traced, d: Traced, share: Traced, g: Traced, line: Traced) -> None:
+    """g[line:] += share·(row that begins at a)."""
+    sweep(d, lambda read, write: write(g, fma(read(values, a), share, read(g, line)), line))
 
 
 @pasted
@@ -127,11 +136,7 @@ def dense_margins(
         start = bias * x[line + d]
         i = 0
         while i + 8 <= size:
-            sums, at = splat(start), places(index, first + i, d)
-            if near:
-                sums = sums + dots_together(values, at, d, x, line)
-            else:
-                sums = sums + dots_in_order(values, at, d, x, line)
+            sums = splat(start) + dots(values, places(index, first + i, 8, d), d, x, line, near)
             if outputs == 1:
                 store(z, i, sums)
             else:
@@ -143,31 +148,6 @@ def dense_margins(
             i += 1
 
 
-@inlined
-def add_eight(values: Any, at: Any, d: int, s: Any, g: Any, line: int) -> None:
-    """g[line:] += Σ s_i·(row that begins at at[i])."""
-    a0, a1, a2, a3, a4, a5, a6, a7 = at
-    s0, s1, s2, s3 = splat(lane(s, 0)), splat(lane(s, 1)), splat(lane(s, 2)), splat(lane(s, 3))
-    s4, s5, s6, s7 = splat(lane(s, 4)), splat(lane(s, 5)), splat(lane(s, 6)), splat(lane(s, 7))
-    whole = d // 8 * 8
-    for j in range(0, whole, 8):
-        keep_rolled()
-        t = fma(load(values, a0 + j), s0, load(g, line + j))
-        u = load(values, a1 + j) * s1
-        t, u = fma(load(values, a2 + j), s2, t), fma(load(values, a3 + j), s3, u)
-        t, u = fma(load(values, a4 + j), s4, t), fma(load(values, a5 + j), s5, u)
-        t, u = fma(load(values, a6 + j), s6, t), fma(load(values, a7 + j), s7, u)
-        store(g, line + j, t + u)
-    if whole < d:
-        j, m = whole, d - whole
-        t = fma(load_some(values, a0 + j, m), s0, load_some(g, line + j, m))
-        u = load_some(values, a1 + j, m) * s1
-        t, u = fma(load_some(values, a2 + j, m), s2, t), fma(load_some(values, a3 + j, m), s3, u)
-        t, u = fma(load_some(values, a4 + j, m), s4, t), fma(load_some(values, a5 + j, m), s5, u)
-        t, u = fma(load_some(values, a6 + j, m), s6, t), fma(load_some(values, a7 + j, m), s7, u)
-        store_some(g, line + j, m, t + u)
-
-
 @pasted
 def dense_add(
     values: Any, d: int, index: Any, first: int, size: int, s: Any, outputs: int, bias: float, g: Any
@@ -177,14 +157,12 @@ def dense_add(
         i = 0
         while i + 8 <= size:
             shares = load(s, i) if outputs == 1 else load_apart(s, i * outputs + k, outputs)
-            add_eight(values, places(index, first + i, d), d, shares, g, line)
+            add_eight(values, places(index, first + i, 8, d), d, shares, g, line)
             g[line + d] += bias * total(shares)
             i += 8
         while i < size:
-            a, share = index[first + i] * d, s[i * outputs + k]
-            for j in range(d):
-                g[line + j] += share * values[a + j]
-            g[line + d] += bias * share
+            add_row(values, index[first + i] * d, d, s[i * outputs + k], g, line)
+            g[line + d] += bias * s[i * outputs + k]
             i += 1
 
 
@@ -197,15 +175,12 @@ def scattered(index: Any, size: int, row: int) -> bool:
     return row < PAGE and run * row < RUN
 
 
-@inlined
-def fetch_rows(rows: Any, d: int, index: Any, first: int, size: int) -> None:
-    """Prefetch dense rows that are about to be read."""
-    if len(rows) == 1:
-        for i in range(first, first + size):
-            a = index[i] * d
-            for j in range(a, a + d, 8):
-                keep_rolled()
-                prefetch(rows[0], j)
+@emitted(types.none)
+def fetch_rows(values: Traced, at: list[Traced], d: Traced) -> None:
+    """Prefetch eight dense rows that are about to be read."""
+    for j in count_up(0, d, 8):
+        for a in at:
+            prefetch(values, a + j)
 
 
 @pasted
@@ -251,20 +226,12 @@ def square_norms(rows: Any, n: int, d: int, bias: float, out: Any) -> None:
             out[i] = s
 
 
-@inlined
-def located(rows: Any) -> Any:
-    """The rows as pointers."""
-    if len(rows) == 1:  # decided when it is compiled
-        return (pointer(rows[0]),)
-    return pointer(rows[0]), pointer(rows[1]), pointer(rows[2])
-
-
-@inlined
-def rows_from(rows: Any, d: int, start: int) -> Any:
+@emitted(lambda rows, d, start: rows)
+def rows_from(rows: list[Traced], d: Traced, start: Traced) -> list[Traced]:
     """The rows from `start` on, numbered from 0."""
     if len(rows) == 1:
-        return (offset_pointer(rows[0], start * d),)
-    return rows[0], rows[1], offset_pointer(rows[2], start)
+        return [offset_pointer(rows[0], start * d)]
+    return [*rows[:2], offset_pointer(rows[2], start)]
 
 
 @inlined

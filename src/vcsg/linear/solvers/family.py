@@ -88,7 +88,7 @@ class LinearExecutor:
         order: str = "random",
     ) -> None:
         check(problem, method, order)
-        self.problem, self._order, self._norms = problem, order, problem.norms()
+        self.problem, self._order, self._norms = problem, order, problem.norms
         self.point = LinearPoint(problem, start)
         options = CourseOptions(variance="exact")
         self.course = Course(method, problem.n, self.point, None, options, seed, problem.L() if L is None else L)

@@ -225,7 +225,7 @@ def solve(
     run.sound = run.x
     n, size = problem.n, copied_rows(problem)
     pilot = problem.subset(order.sample(n, size, run.rng))
-    norms = pilot.norms()
+    norms = pilot.norms
     run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
     run.smoothness, run.largest = smoothness(pilot, norms)
     steep = run.largest > STEEP * schedule.b * run.smoothness

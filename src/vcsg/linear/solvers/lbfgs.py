@@ -164,8 +164,9 @@ class Search:
         """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
         self.factors, self.diagonal = _inverse(f.problem, middle, x)
         self.cost = renewal_cost(f.problem)
-        self.steps, self.changes = np.empty((MEMORY, x.size)), np.empty((MEMORY, x.size))
-        self.products, self.direction, self.kept = np.empty(MEMORY), np.empty(x.shape), 0
+        self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
+        self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
+        self.direction, self.kept = np.empty(x.shape), 0
         self.passes, self.norm = 0, here.norm
         """The passes since H was made, and ‖∇f‖ where it was."""
 
@@ -185,7 +186,7 @@ class Search:
         x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
         slope, self.kept = next_direction(
             self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, self.factors,
-            self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial,
+            self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
         )  # fmt: skip
         if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
             self.direction -= self.direction.mean(axis=0)

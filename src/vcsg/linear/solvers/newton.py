@@ -69,7 +69,10 @@ def _compiled(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple
     kept, gradient, smooth = np.empty((problem.n, 1)), np.empty(x.shape), np.empty(x.shape)
     seen, model = np.empty((STEPS + 1, 3)), ((dense,), *problem.model[1:])
     budget = max(1, math.ceil(min(journal.left, 1e6)))
-    lines, used, regular = newton_steps(*model, x, kept, gradient, smooth, problem.penalty.l2, tol, budget, seen)
+    n, width = problem.n, problem.d + (problem.bias != 0)
+    room = np.empty((n, width)), np.empty((width, width)), np.empty((n, 1)), np.zeros(x.shape), np.empty(width)
+    terms = problem.penalty.l2, tol, budget
+    lines, used, regular = newton_steps(*model, x, kept, gradient, smooth, *terms, seen, *room)
     before = journal.passes
     for passes, value, norm in seen[:lines].tolist():
         journal.passes = before + passes

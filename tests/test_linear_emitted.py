@@ -1,0 +1,105 @@
+"""Functions that write their own instructions: choices and loops beside plain Python, passes and steps beside numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import types
+
+from vcsg.linear import LOSSES, Penalty, Problem
+from vcsg.linear.inner_steps import svrg_epoch
+from vcsg.linear.kernels.compiled import njit
+from vcsg.linear.kernels.emitted import Traced, Variable, chosen, count_up, emitted, when
+from vcsg.linear.kernels.lanes import number, pointer, sweep
+
+
+@emitted(types.UniTuple(types.float64, 2))
+def odd_sum(a: Traced, size: Traced, code: Traced) -> list[Traced]:
+    """The sum of every other number, of those above 0.5 alone; and by the code its double, its half or 7."""
+    found = Variable(number(a, 0) * 0.0)
+    for i in count_up(1, size, 2):
+        with when(number(a, i).compare(">", 0.5)):
+            found.value = found.value + number(a, i)
+    cases = {1: lambda: (2.0 * found.value,), 4: lambda: (found.value / 2.0,)}
+    return [found.value, *chosen(code, cases, lambda: (found.value.constant(7.0),))]
+
+
+@njit
+def odd_sums(a: Any, code: int) -> Any:
+    return odd_sum(pointer(a), a.size, code)
+
+
+def test_choices_loops_and_variables() -> None:
+    a = np.random.default_rng(0).random(13)
+    expected = sum(value for value in a[1::2] if value > 0.5)
+    for code, by in ((1, 2 * expected), (4, expected / 2), (0, 7.0)):
+        assert odd_sums(a, code) == pytest.approx((expected, by))
+
+
+@emitted(types.none)
+def combine(a: Traced, size: Traced, share: Traced, out: Traced, at: Traced) -> None:
+    sweep(size, lambda read, write: write(out, 1.0 - share * read(a, at) / 2.0, at))
+
+
+@njit
+def combined(a: Any, first: int, size: int, share: float, out: Any) -> None:
+    combine(pointer(a), size, share, pointer(out), first)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 24, 29])
+def test_a_sweep_takes_every_number_once_and_no_other(size: int, dtype: type[np.floating]) -> None:
+    a = np.arange(40, dtype=dtype)
+    out = np.full(40, -1, dtype)
+    combined(a, 3, size, 3.0, out)
+    expected = np.full(40, -1, dtype)
+    expected[3 : 3 + size] = 1 - 1.5 * a[3 : 3 + size]
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("n", "lo", "hi"), [(1, 0, 1), (7, 0, 7), (8, 0, 8), (30, 3, 22), (30, 5, 30)])
+@pytest.mark.parametrize("d", [1, 8, 19])
+def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: type[np.floating]) -> None:
+    """f, its gradient and the slopes of rows lo to hi, where eight do not divide their number."""
+    rng = np.random.default_rng(n + d)
+    rows, y, weight = rng.normal(size=(n, d)).astype(dtype), np.sign(rng.normal(size=n)), rng.random(n)
+    problem = Problem(rows, y, weight, LOSSES["logistic"], penalty=Penalty(l1=0.1, l2=0.3, rational=0.2))
+    x = rng.normal(size=problem.shape) * (rng.random(problem.shape) < 0.7)
+    found = problem.anchor(x, lo, hi)
+    table, w = np.column_stack([rows[lo:hi], np.ones(hi - lo)]).astype(np.float64), x[0, :-1]
+    z = table @ x[0] * y[lo:hi]
+    slopes = -weight[lo:hi] * y[lo:hi] / (1 + np.exp(z))
+    value = (weight[lo:hi] * np.logaddexp(0, -z)).mean() + (0.1 * abs(w) + 0.15 * w**2 + 0.2 * w**2 / (1 + w**2)).sum()
+    gradient = table.T @ slopes / (hi - lo)
+    gradient[:-1] += 0.3 * w + 0.4 * w / (1 + w**2) ** 2
+    least = np.append(
+        np.where(w == 0, np.sign(gradient[:-1]) * np.maximum(abs(gradient[:-1]) - 0.1, 0), 0), gradient[-1]
+    )
+    least[:-1] += np.where(w == 0, 0, gradient[:-1] + 0.1 * np.sign(w))
+    assert found.value == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found.kept[lo:hi, 0], slopes, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(found.smooth[0], gradient, rtol=1e-11, atol=1e-14)
+    assert found.norm == pytest.approx(np.linalg.norm(least), rel=1e-11)
+
+
+@pytest.mark.parametrize("b", [1, 5, 8, 11])
+def test_steps_of_any_number_of_rows(b: int) -> None:
+    """x after an odd number of steps with mini-batches that eight does not divide, beside the formula in numpy."""
+    rng = np.random.default_rng(b)
+    rows, y, weight = rng.normal(size=(40, 13)), np.sign(rng.normal(size=40)), rng.random(40)
+    problem = Problem(rows, y, weight, LOSSES["logistic"], penalty=Penalty(l1=0.02, l2=0.3, rational=0.2))
+    start = rng.normal(size=problem.shape)
+    index = rng.integers(0, 40, size=(3, b)).astype(np.uint32)
+    anchor = problem.anchor(start)
+    table, x = np.column_stack([rows, np.ones(40)]), start[0].copy()
+    for batch in index:
+        slope = -weight[batch] * y[batch] / (1 + np.exp(y[batch] * (table[batch] @ x)))
+        v = table[batch].T @ (slope - anchor.kept[batch, 0]) / b + anchor.gradient[0]
+        v[:-1] += 0.3 * x[:-1] + 0.4 * x[:-1] / (1 + x[:-1] ** 2) ** 2
+        x = x - 0.1 * v
+        x[:-1] = np.sign(x[:-1]) * np.maximum(abs(x[:-1]) - 0.1 * 0.02, 0)
+    found = svrg_epoch(problem, start, anchor, index, 0.1, average=False)
+    np.testing.assert_allclose(found[0], x, rtol=1e-11, atol=1e-14)
