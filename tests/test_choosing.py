@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,13 @@ from torch.utils.data import Dataset
 
 import vcsg
 from vcsg.method import Adaptive, Orthogonal
-from vcsg.training.choosing import ChosenOptions, choose_options, gradient_operations, polar_operations
+from vcsg.training.choosing import (
+    ChosenOptions,
+    adaptive_step,
+    choose_options,
+    gradient_operations,
+    polar_operations,
+)
 from vcsg.training.sources import DatasetSource, TensorSource
 
 N = 320
@@ -51,6 +58,8 @@ def counted(model: nn.Module, source: Any) -> float:
     return gradient_operations(model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source)
 
 
+RATE = 0.002 * math.sqrt(784 / 20 * 3 / 2)
+"""The rate of two matrices, of 20 columns at most."""
 GRADIENT = 2 * (2 * (20 * 16 + 16 * 3)) + 2 * 16 * 3
 """Per sample: both products forward, both for the weights, and one for the hidden layer."""
 POLAR = 5 * (4 * 16**2 * 20 + 2 * 16**3) + 5 * (4 * 3**2 * 16 + 2 * 3**3)
@@ -73,10 +82,10 @@ POLAR_OF_A_CONVOLUTION = 4 * 16**2 * 20 + 2 * 16**3
 def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     small = choose(net())
     assert small == choose(net()) == choose(net(), DatasetSource(Pairs(), CPU, 0, None))
-    assert small.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99)}  # the least, for N / 64 is less
+    assert small.options == {"b": 8, "step": Adaptive(rate=RATE, beta2=0.99)}
     assert small.reason == (
-        f"b = 8 for n = {N} on cpu; the adaptive step: polar factors take {POLAR / GRADIENT / 8:.2g} times the "
-        "operations of the gradient; a decoupled weight decay of 0.1"
+        f"b = 8 for n = {N} on cpu; the adaptive step, {RATE:.2g} for matrices of these sizes: polar factors "
+        f"take {POLAR / GRADIENT / 8:.2g} times the operations of the gradient; a decoupled weight decay of 0.1"
     )
     large = choose(net(), b=300)
     assert large.options == {}  # the orthogonal step, which is that of `auto`
@@ -85,8 +94,74 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     assert POLAR / GRADIENT / 300 < 0.5 < POLAR / GRADIENT / 8
 
 
+def test_a_pass_has_at_least_32_steps_and_a_mini_batch_at_most_64_samples() -> None:
+    sizes = {n: choose(net(), TensorSource("data", data(n), CPU)).options["b"] for n in (3, 100, 1023, 1024, 5000)}
+    assert sizes == {3: 3, 100: 8, 1023: 16, 1024: 32, 5000: 64}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rate"),
+    [
+        ([(300, 784), (300,), (100, 300), (10, 100)], 0.002),
+        ([(300, 784), *[(300, 300)] * 10, (10, 300)], 0.001),
+        ([(10, 3000)] * 3, 0.002),
+        ([(48, 196), (48,), (48, 48), (10, 48)], 0.004),
+        ([(32, 4, 7, 7), (32, 32), (10, 32)], 0.004),
+        ([(10, 147)], 0.008),
+        ([(8, 16)], 0.016),
+        ([(1000, 3), (7,), ()], 0.002 * 3**0.5),
+    ],
+)
+def test_the_adaptive_step_follows_from_columns_and_the_number_of_matrices(
+    shapes: list[tuple[int, ...]], rate: float
+) -> None:
+    """0.002 for three matrices of up to 784 columns, 1/√columns and 1/√matrices; more columns count as 784."""
+    assert adaptive_step(shapes).rate == pytest.approx(rate, rel=1e-12)
+    assert adaptive_step(shapes[:4]).beta2 == 0.99
+
+
+class LlamaRMSNorm(nn.Module):
+    """A norm that is not torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.LayerNorm(16), nn.GroupNorm(2, 16), LlamaRMSNorm()])
+def test_a_net_that_normalises_has_the_larger_orthogonal_step(layer: nn.Module) -> None:
+    chosen = choose(net(layer), b=300)
+    assert chosen.options == {"step": Orthogonal(rate=0.02, share=0.1)}
+    assert "the orthogonal step, larger for a net that normalises: polar factors take" in chosen.reason
+
+
+@pytest.mark.parametrize("layer", [nn.PReLU(16), nn.Softmax(-1), nn.LayerNorm(16, elementwise_affine=False)])
+def test_other_layers_are_no_norms(layer: nn.Module) -> None:
+    assert choose(net(layer), b=300).options == {}
+
+
+def test_operations_of_an_lstm_against_a_count_by_hand() -> None:
+    """Four gates of 12 units over 7 steps of 8 inputs: both products forward, and twice that backward."""
+    model = nn.LSTM(8, 12, batch_first=True)
+    source = TensorSource("data", torch.randn(10, 7, 8), CPU)
+    found = gradient_operations(model, lambda batch: model(batch)[0].mean(), source)
+    assert found == 3 * 7 * 2 * 4 * 12 * (8 + 12)
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_parametrized_models_are_fitted(norm: Any) -> None:
+    """The counter of operations refuses autograd.grad() for them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(norm(nn.Linear(20, 16)), nn.ReLU(), nn.Linear(16, 3))
+    result = vcsg.fit(model, cross_entropy, data(), passes=3, test=data())
+    assert result.history[-1]["test_loss"] < 0.9 * result.history[0]["test_loss"]
+
+
 def test_what_is_given_is_not_chosen() -> None:
-    assert choose(net(), b=7).options == {"step": Adaptive(rate=0.002, beta2=0.99)}
+    assert choose(net(), b=7).options == {"step": Adaptive(rate=RATE, beta2=0.99)}
     assert choose(net(), step="plain").options == {"b": 8}
     assert choose(net(), b=7, step="orthogonal").options == {}
 
@@ -106,9 +181,9 @@ def test_choosing_leaves_model_and_generators_as_they_were() -> None:
 def test_fit_takes_what_is_chosen_and_tells_it() -> None:
     result = vcsg.fit(net(), cross_entropy, data(), passes=1)
     assert result.method == "auto"
-    assert result.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99), "seed": 0}
+    assert result.options == {"b": 8, "step": Adaptive(rate=RATE, beta2=0.99), "seed": 0}
     assert result.chosen == choose(net()).reason
-    assert {(r.b, r.step_size) for r in result.records} == {(8, 0.002)}
+    assert {(r.b, r.step_size) for r in result.records} == {(8, RATE)}
     options: dict[str, Any] = {"b": 16, "step": Orthogonal(rate=0.03), "weight_decay": 1e-4}
     given = vcsg.fit(net(), cross_entropy, data(), passes=1, **options)
     assert given.chosen == f"b = 16 for n = {N} on cpu"

@@ -7,8 +7,9 @@ and on another machine of the same kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,18 +17,36 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcsg.method.catalogue import auto
-from vcsg.method.step_rules import Adaptive, StepRule, is_matrix
+from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule, is_matrix
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
 
 SIZES = {"cuda": 512, "cpu": 64}
 """The largest mini-batch by kind of device: one that keeps it busy, and no larger."""
-STEPS_PER_PASS = 64
+STEPS_PER_PASS = 32
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
 ADAPTIVE = Adaptive(rate=0.002, beta2=0.99)
-"""The adaptive step of `auto`, whose second moments are those of the last hundred steps or so."""
+"""The adaptive step of a net of `DEPTH` matrices of up to `WIDTH` columns; second moments of a hundred steps or so."""
+WIDTH, DEPTH, LARGEST_RATE = 784, 3, 0.016
+NORMED = Orthogonal(rate=0.02, share=0.1)
+"""The orthogonal step of a net with layers that normalise: they undo a change of scale, so that no step is too long."""
+
+
+def _recurrent(inputs: Sequence[int], weight: Sequence[int], of_state: Sequence[int], *_: Any, **__: Any) -> int:
+    """Operations of a recurrent layer over all steps of its inputs, forward, which torch's counter does not know."""
+    return 2 * math.prod(inputs[:2]) * (math.prod(weight) + math.prod(of_state))
+
+
+def _recurrent_backward(*shapes: Any, **others: Any) -> int:
+    return 2 * _recurrent(*shapes, **others)
+
+
+RECURRENT = {
+    torch.ops.aten.mkldnn_rnn_layer: _recurrent,
+    torch.ops.aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+}
 
 
 @dataclass(frozen=True)
@@ -60,26 +79,55 @@ def _step(
     model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource, b: int, device: str
 ) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
+    orthogonal, normed = (NORMED, ", larger for a net that normalises") if normalises(model) else (None, "")
     if device != "cpu":
-        return None, "the orthogonal step, whose products are cheap on this device"
+        return orthogonal, f"the orthogonal step{normed}, whose products are cheap on this device"
+    shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
     gradient = b * gradient_operations(model, objective, train)
-    polar = polar_operations([tuple(p.shape) for p in model.parameters() if p.requires_grad])
-    ratio = polar / gradient if gradient else math.inf
+    ratio = polar_operations(shapes) / gradient if gradient else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
     if ratio <= SHARE:
-        return None, f"the orthogonal step: {told}"
-    return ADAPTIVE, f"the adaptive step: {told}"
+        return orthogonal, f"the orthogonal step{normed}: {told}"
+    step = adaptive_step(shapes)
+    return step, f"the adaptive step, {step.rate:.2g} for matrices of these sizes: {told}"
+
+
+def normalises(model: nn.Module) -> bool:
+    """Whether the model has a layer that normalises: one with parameters of its own whose class is called a norm."""
+    return any(
+        re.search("Norm(?![a-z])", type(module).__name__) and next(module.parameters(recurse=False), None) is not None
+        for module in model.modules()
+    )
+
+
+def adaptive_step(shapes: list[tuple[int, ...]]) -> Adaptive:
+    """The adaptive step of a net with parameters of these shapes.
+
+    The narrower it is, the larger its weights are when it begins, about 1/√columns; and the fewer matrices it has, the
+    less do steps of all of them change what it returns. So the rate goes with 1/√(columns · matrices), where more than
+    `WIDTH` columns, as of words that may occur in a text, count as so many.
+    """
+    columns = [math.prod(shape[1:]) for shape in filter(is_matrix, shapes)]
+    widest = min(WIDTH, max(columns, default=WIDTH))
+    rate = ADAPTIVE.rate * math.sqrt(WIDTH / widest * DEPTH / max(1, len(columns)))
+    return replace(ADAPTIVE, rate=min(rate, LARGEST_RATE))
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
-    """Operations of a gradient per sample, counted on the first two samples."""
-    params = [p for p in model.parameters() if p.requires_grad]
-    buffers = [b.clone() for b in model.buffers()]
+    """Operations of a gradient per sample, counted on the first two samples.
+
+    By backward(), because the counter refuses autograd.grad() for models with parametrizations.
+    """
+    params = list(model.parameters())
+    gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
     count = min(2, train.n)
     batch = train.take(0, count)
-    with seeded(0, params), torch.enable_grad(), FlopCounterMode(display=False) as counter:
-        torch.autograd.grad(objective(batch), params, allow_unused=True)
+    counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
+    with seeded(0, params), torch.enable_grad(), counter:
+        objective(batch).backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
+        for p, before in zip(params, gradients, strict=True):
+            p.grad = before
         for b, before in zip(model.buffers(), buffers, strict=True):
             b.copy_(before)
     return float(counter.get_total_flops()) / count
