@@ -20,6 +20,7 @@ from vcsg.training.choosing import (
     adaptive_step,
     choose_options,
     gradient_operations,
+    mini_batch,
     polar_operations,
 )
 from vcsg.training.sources import DatasetSource, TensorSource
@@ -94,9 +95,15 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     assert POLAR / GRADIENT / 300 < 0.5 < POLAR / GRADIENT / 8
 
 
-def test_a_pass_has_at_least_32_steps_and_a_mini_batch_at_most_64_samples() -> None:
-    sizes = {n: choose(net(), TensorSource("data", data(n), CPU)).options["b"] for n in (3, 100, 1023, 1024, 5000)}
-    assert sizes == {3: 3, 100: 8, 1023: 16, 1024: 32, 5000: 64}
+@pytest.mark.parametrize(
+    ("operations", "sizes"),
+    [(1e6, [3, 8, 16, 32, 64, 64]), (1e5, [3, 8, 16, 32, 128, 128]), (100.0, [3, 8, 16, 32, 128, 256])],
+)
+def test_the_mini_batch_leaves_32_steps_in_a_pass_and_keeps_a_cpu_busy(operations: float, sizes: list[int]) -> None:
+    """Up to 64 samples, or the power of two that has ten million operations, 256 at most."""
+    assert [mini_batch(n, "cpu", operations) for n in (3, 100, 1023, 1024, 5000, 50_000)] == sizes
+    assert mini_batch(50_000, "cpu", 0.0) == 64  # nothing could be counted
+    assert [mini_batch(n, "cuda", math.inf) for n in (3, 1023, 10_000, 50_000)] == [3, 16, 256, 512]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +122,9 @@ def test_a_pass_has_at_least_32_steps_and_a_mini_batch_at_most_64_samples() -> N
 def test_the_adaptive_step_follows_from_columns_and_the_number_of_matrices(
     shapes: list[tuple[int, ...]], rate: float
 ) -> None:
-    """0.002 for three matrices of up to 784 columns, 1/√columns and 1/√matrices; more columns count as 784."""
-    assert adaptive_step(shapes).rate == pytest.approx(rate, rel=1e-12)
-    assert adaptive_step(shapes[:4]).beta2 == 0.99
+    """0.002 for three matrices of 784 columns and more, 1/√columns and 1/√matrices, and √b from b = 64 on."""
+    for b, times in ((8, 1), (64, 1), (256, 2)):
+        assert adaptive_step(shapes, b).rate == pytest.approx(times * rate, rel=1e-12)
 
 
 class LlamaRMSNorm(nn.Module):

@@ -23,6 +23,8 @@ from vcsg.training.sources import SampleSource
 
 SIZES = {"cuda": 512, "cpu": 64}
 """The largest mini-batch by kind of device: one that keeps it busy, and no larger."""
+BUSY, LARGEST_SIZE = 1e7, 256
+"""Operations of a gradient beside which what any step costs a CPU is little; b grows for them, up to that size."""
 STEPS_PER_PASS = 32
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
@@ -62,12 +64,13 @@ def choose_options(
 ) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    fitting = 2 ** int(math.log2(max(1, train.n // STEPS_PER_PASS)))
-    b = given.get("b") or min(SIZES.get(device, SIZES["cpu"]), max(fitting, min(8, train.n)))
+    counted = device == "cpu" and not ("step" in given and given.get("b"))
+    operations = gradient_operations(model, objective, train) if counted else math.inf
+    b = given.get("b") or mini_batch(train.n, device, operations)
     options: dict[str, Any] = {} if given.get("b") else {"b": b}
     words = [f"b = {b} for n = {train.n} on {device}"]
     if "step" not in given:
-        step, reason = _step(model, objective, train, b, device)
+        step, reason = _step(model, b, device, operations)
         options |= {} if step is None else {"step": step}
         words.append(reason)
     if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
@@ -75,20 +78,26 @@ def choose_options(
     return ChosenOptions(options, "; ".join(words))
 
 
-def _step(
-    model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource, b: int, device: str
-) -> tuple[StepRule | None, str]:
+def mini_batch(n: int, device: str, operations: float) -> int:
+    """The mini-batch for n samples, each with so many operations of its gradient, 0 where none are known."""
+    largest = SIZES.get(device, SIZES["cpu"])
+    while largest < LARGEST_SIZE and 0 < largest * operations < BUSY:
+        largest *= 2
+    fitting = 1 << int(math.log2(max(1, n // STEPS_PER_PASS)))
+    return min(largest, max(fitting, min(8, n)))
+
+
+def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
     orthogonal, normed = (NORMED, ", larger for a net that normalises") if normalises(model) else (None, "")
     if device != "cpu":
         return orthogonal, f"the orthogonal step{normed}, whose products are cheap on this device"
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
-    gradient = b * gradient_operations(model, objective, train)
-    ratio = polar_operations(shapes) / gradient if gradient else math.inf
+    ratio = polar_operations(shapes) / (b * operations) if operations else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
     if ratio <= SHARE:
         return orthogonal, f"the orthogonal step{normed}: {told}"
-    step = adaptive_step(shapes)
+    step = adaptive_step(shapes, b)
     return step, f"the adaptive step, {step.rate:.2g} for matrices of these sizes: {told}"
 
 
@@ -100,17 +109,17 @@ def normalises(model: nn.Module) -> bool:
     )
 
 
-def adaptive_step(shapes: list[tuple[int, ...]]) -> Adaptive:
-    """The adaptive step of a net with parameters of these shapes.
+def adaptive_step(shapes: list[tuple[int, ...]], b: int) -> Adaptive:
+    """The adaptive step of a net with parameters of these shapes, for mini-batches of b samples.
 
-    The narrower it is, the larger its weights are when it begins, about 1/√columns; and the fewer matrices it has, the
-    less do steps of all of them change what it returns. So the rate goes with 1/√(columns · matrices), where more than
-    `WIDTH` columns, as of words that may occur in a text, count as so many.
+    The narrower a net is, the larger its weights are when it begins, about 1/√columns; and the fewer matrices it has,
+    the less do steps of all of them change what it returns. So the rate goes with 1/√(columns · matrices), where more
+    than `WIDTH` columns, as of words that may occur in a text, count as so many. It grows with √b from b = 64 on.
     """
     columns = [math.prod(shape[1:]) for shape in filter(is_matrix, shapes)]
     widest = min(WIDTH, max(columns, default=WIDTH))
     rate = ADAPTIVE.rate * math.sqrt(WIDTH / widest * DEPTH / max(1, len(columns)))
-    return replace(ADAPTIVE, rate=min(rate, LARGEST_RATE))
+    return replace(ADAPTIVE, rate=min(rate, LARGEST_RATE) * math.sqrt(max(1.0, b / SIZES["cpu"])))
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
