@@ -129,6 +129,26 @@ class Recommender(nn.Module):
         return found
 
 
+class Letters(nn.Module):
+    """An LSTM over letters, which guesses the next one."""
+
+    def __init__(self, letters: int, width: int) -> None:
+        super().__init__()
+        self.letters, self.head = nn.Embedding(letters, 32), nn.Linear(width, letters)
+        self.cells = nn.LSTM(32, width, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(self.cells(self.letters(x))[0])
+        return found
+
+
+def post_norm() -> nn.Module:
+    """Torch's own transformer layers, with dropout, over the eight rows of a digit."""
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    inner = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    return nn.Sequential(nn.Linear(8, 32), inner, nn.Flatten(), nn.Linear(256, 10))
+
+
 def conv_bn(ins: int, outs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(ins, outs, 3, stride, 1, bias=False), nn.BatchNorm2d(outs), nn.ReLU())
 
@@ -248,6 +268,31 @@ def bn_task() -> Task:
     return Task(net, cross_entropy, *cifar10(), wrong, 6)
 
 
+def depthwise_task() -> Task:
+    def block(ins: int, outs: int) -> nn.Module:
+        deep = nn.Conv2d(ins, ins, 3, 2, 1, groups=ins, bias=False), nn.BatchNorm2d(ins), nn.ReLU()
+        return nn.Sequential(*deep, nn.Conv2d(ins, outs, 1, bias=False), nn.BatchNorm2d(outs), nn.ReLU())
+
+    def net() -> nn.Module:
+        return pooled(conv_bn(1, 16, 2), block(16, 32), block(32, 64), width=64)
+
+    images = mnist_mini()
+    return Task(net, cross_entropy, (images.train[0][:4000], images.train[1][:4000]), images.test, wrong, 8)
+
+
+def table_task() -> Task:
+    """The first rows of a9a, with a deep residual perceptron."""
+
+    def net() -> nn.Module:
+        blocks = [Residual(nn.LayerNorm(32), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)) for _ in range(6)]
+        return nn.Sequential(nn.Linear(123, 32), *blocks, nn.LayerNorm(32), nn.Linear(32, 2))
+
+    found = load_data_set("a9a")
+    (x, y), (x_test, y_test) = found.train, found.test
+    train, test = (x[:6000].float(), y[:6000]), (x_test[:3000].float(), y_test[:3000])
+    return Task(net, cross_entropy, train, test, cross_entropy, 6)
+
+
 def residual_task() -> Task:
     def block() -> nn.Module:
         return Residual(conv_bn(24, 24), nn.Conv2d(24, 24, 3, 1, 1, bias=False), nn.BatchNorm2d(24))
@@ -261,6 +306,11 @@ def residual_task() -> Task:
 def text_task() -> Task:
     train, test, letters = text()
     return Task(lambda: Transformer(letters, 48, 64), next_token, train, test, next_token, 8)
+
+
+def letters_task() -> Task:
+    train, test, letters = text()
+    return Task(lambda: Letters(letters, 96), next_token, train, test, next_token, 8)
 
 
 def encoder_task() -> Task:
@@ -324,6 +374,10 @@ TASKS: dict[str, Callable[[], Task]] = {
         lambda: nn.Sequential(nn.Flatten(), *perceptron(784, 128, 64, 10, between=lambda _: nn.Dropout(0.2))),
         cross_entropy, *noisy_mnist(), wrong, 12,
     ),
+    "LSTM (text)": letters_task,
+    "depthwise, BatchNorm (mnist-mini)": depthwise_task,
+    "post-norm transformer, dropout (digits)": lambda: Task(post_norm, cross_entropy, *digits(), wrong, 12),
+    "deep residual perceptron, LayerNorm (a9a)": table_task,
     "rare classes (mnist-mini)": lambda: Task(
         lambda: nn.Sequential(nn.Flatten(), *perceptron(784, 100, 10)), cross_entropy, *rare_classes(), balanced, 12
     ),

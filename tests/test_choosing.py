@@ -14,13 +14,14 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 import vcsg
-from vcsg.method import Adaptive, Orthogonal
+from vcsg.method import Adaptive, Orthogonal, make
 from vcsg.training.choosing import (
     ChosenOptions,
     adaptive_step,
     choose_options,
     gradient_operations,
     mini_batch,
+    orthogonal_step,
     polar_operations,
 )
 from vcsg.training.sources import DatasetSource, TensorSource
@@ -85,13 +86,14 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     assert small == choose(net()) == choose(net(), DatasetSource(Pairs(), CPU, 0, None))
     assert small.options == {"b": 8, "step": Adaptive(rate=RATE, beta2=0.99)}
     assert small.reason == (
-        f"b = 8 for n = {N} on cpu; the adaptive step, {RATE:.2g} for matrices of these sizes: polar factors "
+        f"b = 8 for n = {N} on cpu; the adaptive step, {RATE:.2g} for such matrices: polar factors "
         f"take {POLAR / GRADIENT / 8:.2g} times the operations of the gradient; a decoupled weight decay of 0.1"
     )
-    large = choose(net(), b=300)
+    large = choose(net(), b=512)
     assert large.options == {}  # the orthogonal step, which is that of `auto`
-    assert "b = 300" in large.reason
-    assert "the orthogonal step" in large.reason
+    assert "b = 512" in large.reason
+    assert "the orthogonal step, 0.014 for such matrices" in large.reason
+    assert choose(net(), b=300).options == {"step": Orthogonal(rate=0.014)}
     assert POLAR / GRADIENT / 300 < 0.5 < POLAR / GRADIENT / 8
 
 
@@ -139,15 +141,38 @@ class LlamaRMSNorm(nn.Module):
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.LayerNorm(16), nn.GroupNorm(2, 16), LlamaRMSNorm()])
-def test_a_net_that_normalises_has_the_larger_orthogonal_step(layer: nn.Module) -> None:
+def test_a_net_that_normalises_has_the_longer_orthogonal_step(layer: nn.Module) -> None:
     chosen = choose(net(layer), b=300)
     assert chosen.options == {"step": Orthogonal(rate=0.02, share=0.1)}
-    assert "the orthogonal step, larger for a net that normalises: polar factors take" in chosen.reason
+    assert "the orthogonal step, 0.02 for such matrices: polar factors take" in chosen.reason
 
 
 @pytest.mark.parametrize("layer", [nn.PReLU(16), nn.Softmax(-1), nn.LayerNorm(16, elementwise_affine=False)])
 def test_other_layers_are_no_norms(layer: nn.Module) -> None:
-    assert choose(net(layer), b=300).options == {}
+    assert choose(net(layer), b=512).options == {}
+
+
+@pytest.mark.parametrize(
+    ("matrices", "b", "plain", "normed"),
+    [
+        (2, 16, 0.014, 0.02),
+        (8, 64, 0.007, 0.02 * math.sqrt(0.5)),
+        (16, 64, 0.005, 0.01),
+        (100, 16, 0.005, 0.005),
+        (3, 512, 0.01 * math.sqrt(2), 0.02),
+        (5, 512, 0.01 * math.sqrt(2), 0.02 * math.sqrt(0.8)),
+        (16, 512, 0.01 * math.sqrt(2), 0.01 * math.sqrt(2)),
+    ],
+)
+def test_the_orthogonal_step_is_that_of_auto_or_longer_for_few_matrices(
+    matrices: int, b: int, plain: float, normed: float
+) -> None:
+    """LeNet-300-100, LeNet-5 and VGG-16, of 3, 5 and 16 matrices without norms, have that of `auto` with b = 512."""
+    shapes: list[tuple[int, ...]] = [(8, 8), (8,)] * matrices
+    found = orthogonal_step(shapes, b, normed=False), orthogonal_step(shapes, b, normed=True)
+    assert [step.rate for step in found] == pytest.approx([plain, normed], rel=1e-12)
+    assert [step.share for step in found] == [1 / 30, 0.1]
+    assert b < 512 or found[0] == make("auto", b=b).step
 
 
 def test_operations_of_an_lstm_against_a_count_by_hand() -> None:

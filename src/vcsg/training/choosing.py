@@ -32,8 +32,10 @@ SHARE = 0.5
 ADAPTIVE = Adaptive(rate=0.002, beta2=0.99)
 """The adaptive step of a net of `DEPTH` matrices of up to `WIDTH` columns; second moments of a hundred steps or so."""
 WIDTH, DEPTH, LARGEST_RATE = 784, 3, 0.016
-NORMED = Orthogonal(rate=0.02, share=0.1)
-"""The orthogonal step of a net with layers that normalise: they undo a change of scale, so that no step is too long."""
+FEW, SHALLOW, NORMED = 4, 0.014, 0.02
+"""The orthogonal step of a net of up to `FEW` matrices is at least `SHALLOW`, and `NORMED` if it normalises."""
+NORMED_SHARE = 0.1
+"""The step of all other parameters in units of that of matrices, where a net normalises: gains and embeddings."""
 
 
 def _recurrent(inputs: Sequence[int], weight: Sequence[int], of_state: Sequence[int], *_: Any, **__: Any) -> int:
@@ -89,16 +91,31 @@ def mini_batch(n: int, device: str, operations: float) -> int:
 
 def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
-    orthogonal, normed = (NORMED, ", larger for a net that normalises") if normalises(model) else (None, "")
-    if device != "cpu":
-        return orthogonal, f"the orthogonal step{normed}, whose products are cheap on this device"
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    orthogonal = orthogonal_step(shapes, b, normalises(model))
+    chosen, size = None if orthogonal == auto(b).step else orthogonal, f"{orthogonal.rate:.2g} for such matrices"
+    if device != "cpu":
+        return chosen, f"the orthogonal step, {size}, whose products are cheap on this device"
     ratio = polar_operations(shapes) / (b * operations) if operations else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
     if ratio <= SHARE:
-        return orthogonal, f"the orthogonal step{normed}: {told}"
+        return chosen, f"the orthogonal step, {size}: {told}"
     step = adaptive_step(shapes, b)
-    return step, f"the adaptive step, {step.rate:.2g} for matrices of these sizes: {told}"
+    return step, f"the adaptive step, {step.rate:.2g} for such matrices: {told}"
+
+
+def orthogonal_step(shapes: list[tuple[int, ...]], b: int, normed: bool) -> Orthogonal:
+    """The orthogonal step of a net with parameters of these shapes, for mini-batches of b samples.
+
+    It is that of `auto`, or longer for few matrices. Without layers that normalise, what steps of all matrices do to
+    the scale of the outputs is multiplied from one to the next, so the step goes with 1/matrices; with such layers the
+    scale is undone in between, and it goes with 1/√matrices.
+    """
+    step, few = auto(b).step, FEW / max(FEW, sum(map(is_matrix, shapes)))
+    assert isinstance(step, Orthogonal)
+    if normed:
+        return replace(step, rate=max(step.rate, NORMED * math.sqrt(few)), share=NORMED_SHARE)
+    return replace(step, rate=max(step.rate, SHALLOW * few))
 
 
 def normalises(model: nn.Module) -> bool:
