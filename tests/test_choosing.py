@@ -10,11 +10,12 @@ import pytest
 import torch
 from nets import vector
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import Dataset
 
 import vcsg
 from vcsg.method import Adaptive, Orthogonal, make
+from vcsg.training.arguments import tell_of_large_targets
 from vcsg.training.choosing import (
     ChosenOptions,
     adaptive_step,
@@ -25,6 +26,7 @@ from vcsg.training.choosing import (
     polar_operations,
 )
 from vcsg.training.sources import DatasetSource, TensorSource
+from vcsg.training.task import Task
 
 N = 320
 CPU = torch.device("cpu")
@@ -246,3 +248,33 @@ def test_a_run_of_auto_that_is_resumed_is_the_one_that_never_stopped(tmp_path: P
         assert all(
             torch.equal(torch.tensor(one[k]), torch.tensor(other[k])) or one[k] != one[k] for k in one if k != "seconds"
         )
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1.0, False), (50.0, False), (3e5, True)])
+def test_targets_far_larger_than_what_the_model_returns_are_told(
+    scale: float, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps of a fixed length take many to get there."""
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    X, _ = data(64)
+    vcsg.fit(model, mse_loss, (X, scale * torch.ones(64, 1)), ifo=64, b=64)
+    found = [r.getMessage() for r in caplog.records if "targets" in r.getMessage()]
+    assert bool(found) is told
+    assert not told or found[0].startswith("the targets are about 3e+05 and the model returns about")
+    caplog.clear()
+    vcsg.fit(net(), cross_entropy, data(64), ifo=64)  # classes are no quantities
+    assert not [r for r in caplog.records if "targets" in r.getMessage()]
+
+
+def test_looking_at_the_targets_leaves_statistics_and_generators(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    task = Task(model, mse_loss, None, {})
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    tell_of_large_targets(task, TensorSource("data", (data(64)[0], 1e6 * torch.ones(64, 1)), CPU))
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert "the targets are about 1e+06" in caplog.text
