@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,23 @@ import pytest
 import torch
 from nets import vector
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import Dataset
 
 import vcsg
-from vcsg.method import Adaptive, Orthogonal
-from vcsg.training.choosing import ChosenOptions, choose_options, gradient_operations, polar_operations
+from vcsg.method import Adaptive, Orthogonal, make
+from vcsg.training.arguments import tell_of_large_targets
+from vcsg.training.choosing import (
+    ChosenOptions,
+    adaptive_step,
+    choose_options,
+    gradient_operations,
+    mini_batch,
+    orthogonal_step,
+    polar_operations,
+)
 from vcsg.training.sources import DatasetSource, TensorSource
+from vcsg.training.task import Task
 
 N = 320
 CPU = torch.device("cpu")
@@ -51,6 +62,8 @@ def counted(model: nn.Module, source: Any) -> float:
     return gradient_operations(model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source)
 
 
+RATE = 0.002 * math.sqrt(784 / 20 * 3 / 2)
+"""The rate of two matrices, of 20 columns at most."""
 GRADIENT = 2 * (2 * (20 * 16 + 16 * 3)) + 2 * 16 * 3
 """Per sample: both products forward, both for the weights, and one for the hidden layer."""
 POLAR = 5 * (4 * 16**2 * 20 + 2 * 16**3) + 5 * (4 * 3**2 * 16 + 2 * 3**3)
@@ -73,20 +86,116 @@ POLAR_OF_A_CONVOLUTION = 4 * 16**2 * 20 + 2 * 16**3
 def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
     small = choose(net())
     assert small == choose(net()) == choose(net(), DatasetSource(Pairs(), CPU, 0, None))
-    assert small.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99)}  # the least, for N / 64 is less
+    assert small.options == {"b": 8, "step": Adaptive(rate=RATE, beta2=0.99)}
     assert small.reason == (
-        f"b = 8 for n = {N} on cpu; the adaptive step: polar factors take {POLAR / GRADIENT / 8:.2g} times the "
-        "operations of the gradient; a decoupled weight decay of 0.1"
+        f"b = 8 for n = {N} on cpu; the adaptive step, {RATE:.2g} for such matrices: polar factors "
+        f"take {POLAR / GRADIENT / 8:.2g} times the operations of the gradient; a decoupled weight decay of 0.1"
     )
-    large = choose(net(), b=300)
+    large = choose(net(), b=512)
     assert large.options == {}  # the orthogonal step, which is that of `auto`
-    assert "b = 300" in large.reason
-    assert "the orthogonal step" in large.reason
+    assert "b = 512" in large.reason
+    assert "the orthogonal step, 0.014 for such matrices" in large.reason
+    assert choose(net(), b=300).options == {"step": Orthogonal(rate=0.014)}
     assert POLAR / GRADIENT / 300 < 0.5 < POLAR / GRADIENT / 8
 
 
+@pytest.mark.parametrize(
+    ("operations", "sizes"),
+    [(1e6, [3, 8, 16, 32, 64, 64]), (1e5, [3, 8, 16, 32, 128, 128]), (100.0, [3, 8, 16, 32, 128, 256])],
+)
+def test_the_mini_batch_leaves_32_steps_in_a_pass_and_keeps_a_cpu_busy(operations: float, sizes: list[int]) -> None:
+    """Up to 64 samples, or the power of two that has ten million operations, 256 at most."""
+    assert [mini_batch(n, "cpu", operations) for n in (3, 100, 1023, 1024, 5000, 50_000)] == sizes
+    assert mini_batch(50_000, "cpu", 0.0) == 64  # nothing could be counted
+    assert [mini_batch(n, "cuda", math.inf) for n in (3, 1023, 10_000, 50_000)] == [3, 16, 256, 512]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rate"),
+    [
+        ([(300, 784), (300,), (100, 300), (10, 100)], 0.002),
+        ([(300, 784), *[(300, 300)] * 10, (10, 300)], 0.001),
+        ([(10, 3000)] * 3, 0.002),
+        ([(48, 196), (48,), (48, 48), (10, 48)], 0.004),
+        ([(32, 4, 7, 7), (32, 32), (10, 32)], 0.004),
+        ([(10, 147)], 0.008),
+        ([(8, 16)], 0.016),
+        ([(1000, 3), (7,), ()], 0.002 * 3**0.5),
+    ],
+)
+def test_the_adaptive_step_follows_from_columns_and_the_number_of_matrices(
+    shapes: list[tuple[int, ...]], rate: float
+) -> None:
+    """0.002 for three matrices of 784 columns and more, 1/√columns and 1/√matrices, and √b from b = 64 on."""
+    for b, times in ((8, 1), (64, 1), (256, 2)):
+        assert adaptive_step(shapes, b).rate == pytest.approx(times * rate, rel=1e-12)
+
+
+class LlamaRMSNorm(nn.Module):
+    """A norm that is not torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.LayerNorm(16), nn.GroupNorm(2, 16), LlamaRMSNorm()])
+def test_a_net_that_normalises_has_the_longer_orthogonal_step(layer: nn.Module) -> None:
+    chosen = choose(net(layer), b=300)
+    assert chosen.options == {"step": Orthogonal(rate=0.02, share=0.1)}
+    assert "the orthogonal step, 0.02 for such matrices: polar factors take" in chosen.reason
+
+
+@pytest.mark.parametrize("layer", [nn.PReLU(16), nn.Softmax(-1), nn.LayerNorm(16, elementwise_affine=False)])
+def test_other_layers_are_no_norms(layer: nn.Module) -> None:
+    assert choose(net(layer), b=512).options == {}
+
+
+@pytest.mark.parametrize(
+    ("matrices", "b", "plain", "normed"),
+    [
+        (2, 16, 0.014, 0.02),
+        (8, 64, 0.007, 0.02 * math.sqrt(0.5)),
+        (16, 64, 0.005, 0.01),
+        (100, 16, 0.005, 0.005),
+        (3, 512, 0.01 * math.sqrt(2), 0.02),
+        (5, 512, 0.01 * math.sqrt(2), 0.02 * math.sqrt(0.8)),
+        (16, 512, 0.01 * math.sqrt(2), 0.01 * math.sqrt(2)),
+    ],
+)
+def test_the_orthogonal_step_is_that_of_auto_or_longer_for_few_matrices(
+    matrices: int, b: int, plain: float, normed: float
+) -> None:
+    """LeNet-300-100, LeNet-5 and VGG-16, of 3, 5 and 16 matrices without norms, have that of `auto` with b = 512."""
+    shapes: list[tuple[int, ...]] = [(8, 8), (8,)] * matrices
+    found = orthogonal_step(shapes, b, normed=False), orthogonal_step(shapes, b, normed=True)
+    assert [step.rate for step in found] == pytest.approx([plain, normed], rel=1e-12)
+    assert [step.share for step in found] == [1 / 30, 0.1]
+    assert b < 512 or found[0] == make("auto", b=b).step
+
+
+def test_operations_of_an_lstm_against_a_count_by_hand() -> None:
+    """Four gates of 12 units over 7 steps of 8 inputs: both products forward, and twice that backward."""
+    model = nn.LSTM(8, 12, batch_first=True)
+    source = TensorSource("data", torch.randn(10, 7, 8), CPU)
+    found = gradient_operations(model, lambda batch: model(batch)[0].mean(), source)
+    assert found == 3 * 7 * 2 * 4 * 12 * (8 + 12)
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_parametrized_models_are_fitted(norm: Any) -> None:
+    """The counter of operations refuses autograd.grad() for them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(norm(nn.Linear(20, 16)), nn.ReLU(), nn.Linear(16, 3))
+    result = vcsg.fit(model, cross_entropy, data(), passes=3, test=data())
+    assert result.history[-1]["test_loss"] < 0.9 * result.history[0]["test_loss"]
+
+
 def test_what_is_given_is_not_chosen() -> None:
-    assert choose(net(), b=7).options == {"step": Adaptive(rate=0.002, beta2=0.99)}
+    assert choose(net(), b=7).options == {"step": Adaptive(rate=RATE, beta2=0.99)}
     assert choose(net(), step="plain").options == {"b": 8}
     assert choose(net(), b=7, step="orthogonal").options == {}
 
@@ -106,9 +215,9 @@ def test_choosing_leaves_model_and_generators_as_they_were() -> None:
 def test_fit_takes_what_is_chosen_and_tells_it() -> None:
     result = vcsg.fit(net(), cross_entropy, data(), passes=1)
     assert result.method == "auto"
-    assert result.options == {"b": 8, "step": Adaptive(rate=0.002, beta2=0.99), "seed": 0}
+    assert result.options == {"b": 8, "step": Adaptive(rate=RATE, beta2=0.99), "seed": 0}
     assert result.chosen == choose(net()).reason
-    assert {(r.b, r.step_size) for r in result.records} == {(8, 0.002)}
+    assert {(r.b, r.step_size) for r in result.records} == {(8, RATE)}
     options: dict[str, Any] = {"b": 16, "step": Orthogonal(rate=0.03), "weight_decay": 1e-4}
     given = vcsg.fit(net(), cross_entropy, data(), passes=1, **options)
     assert given.chosen == f"b = 16 for n = {N} on cpu"
@@ -139,3 +248,33 @@ def test_a_run_of_auto_that_is_resumed_is_the_one_that_never_stopped(tmp_path: P
         assert all(
             torch.equal(torch.tensor(one[k]), torch.tensor(other[k])) or one[k] != one[k] for k in one if k != "seconds"
         )
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1.0, False), (50.0, False), (3e5, True)])
+def test_targets_far_larger_than_what_the_model_returns_are_told(
+    scale: float, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps of a fixed length take many to get there."""
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    X, _ = data(64)
+    vcsg.fit(model, mse_loss, (X, scale * torch.ones(64, 1)), ifo=64, b=64)
+    found = [r.getMessage() for r in caplog.records if "targets" in r.getMessage()]
+    assert bool(found) is told
+    assert not told or found[0].startswith("the targets are about 3e+05 and the model returns about")
+    caplog.clear()
+    vcsg.fit(net(), cross_entropy, data(64), ifo=64)  # classes are no quantities
+    assert not [r for r in caplog.records if "targets" in r.getMessage()]
+
+
+def test_looking_at_the_targets_leaves_statistics_and_generators(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    task = Task(model, mse_loss, None, {})
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    tell_of_large_targets(task, TensorSource("data", (data(64)[0], 1e6 * torch.ones(64, 1)), CPU))
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert "the targets are about 1e+06" in caplog.text

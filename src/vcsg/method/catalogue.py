@@ -392,16 +392,17 @@ def mars(beta: float = 0.95, scaling: float = 0.025, beta2: float = 0.99, b: int
 def auto(b: int | None = None) -> Method:
     """For networks, with nothing to tune: momentum, the orthogonal step, and the average of the points as output.
 
-    v = 0.1·∇f_I(x) + 0.9·m, η = 0.01·√(b/256), and a decoupled weight decay of 0.1 where none is given. After a
-    divergence it goes back and halves the step. `vcsg.fit` chooses b, and the adaptive step where the orthogonal one
-    costs too much, by what they take on the device.
+    v = 0.1·∇f_I(x) + 0.9·m, η = 0.01·√(b/256) and at least 0.005, and a decoupled weight decay of 0.1 where none is
+    given. After a divergence it goes back and halves the step. `vcsg.fit` chooses b, and the adaptive step where the
+    orthogonal one costs too much, by what they take on the device; it knows of layers that normalise, and has
+    η = 0.02 with them.
 
     Args:
         b: the mini-batch size; None is 256, or n where n is smaller.
     """
     size = 256 if b is None else _size("b", b)
     schedule = PowerLaw(Given(), None if b is None else size, beta=1, b_max=size, alpha=0)
-    rules, step = {"": Constant(momentum_weights(0.9))}, Orthogonal(rate=0.01 * math.sqrt(size / 256))
+    rules, step = {"": Constant(momentum_weights(0.9))}, Orthogonal(rate=0.01 * math.sqrt(max(size, 64) / 256))
     return Method("auto", rules, schedule, "fixed", moves="step", drawn="never", step=step, output="average", decay=0.1)
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
+from vcsg.training.evaluation import mode
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task
+
+LOOKED_AT, LARGE = 32, 100.0
+"""How many targets are looked at, and how many times what the model returns they may be before a warning."""
+
+logger = logging.getLogger("vcsg")
 
 
 def device_of(model: nn.Module, device: torch.device | str | None) -> torch.device:
@@ -48,6 +55,27 @@ def check_mean(task: Task, train: SampleSource) -> None:
         raise ValueError(
             f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
             "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
+        )
+
+
+def tell_of_large_targets(task: Task, train: SampleSource) -> None:
+    """Warn where the targets of a regression are far larger than what the model returns.
+
+    Steps that are as long whatever the gradient is take as many more of them to get there.
+    """
+    if task.loss is None:
+        return
+    with mode(task.model, False), seeded(0, list(task.model.parameters())), torch.no_grad():
+        _, outputs, targets = task.evaluate(train.take(0, min(LOOKED_AT, train.n)))
+    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and targets.is_floating_point()):
+        return
+    returned, wanted = (float(t.double().square().mean().sqrt()) for t in (outputs, targets))
+    if LARGE * max(1.0, returned) < wanted < math.inf:
+        logger.warning(
+            "the targets are about %.2g and the model returns about %.2g before its first step: auto takes steps of a "
+            "fixed length, and many of them to get there. Standardise the targets, or give lr= for longer steps",
+            wanted,
+            returned,
         )
 
 

@@ -7,8 +7,9 @@ and on another machine of the same kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,18 +17,40 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcsg.method.catalogue import auto
-from vcsg.method.step_rules import Adaptive, StepRule, is_matrix
+from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule, is_matrix
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
 
 SIZES = {"cuda": 512, "cpu": 64}
 """The largest mini-batch by kind of device: one that keeps it busy, and no larger."""
-STEPS_PER_PASS = 64
+BUSY, LARGEST_SIZE = 1e7, 256
+"""Operations of a gradient beside which what any step costs a CPU is little; b grows for them, up to that size."""
+STEPS_PER_PASS = 32
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
 ADAPTIVE = Adaptive(rate=0.002, beta2=0.99)
-"""The adaptive step of `auto`, whose second moments are those of the last hundred steps or so."""
+"""The adaptive step of a net of `DEPTH` matrices of up to `WIDTH` columns; second moments of a hundred steps or so."""
+WIDTH, DEPTH, LARGEST_RATE = 784, 3, 0.016
+FEW, SHALLOW, NORMED = 4, 0.014, 0.02
+"""The orthogonal step of a net of up to `FEW` matrices is at least `SHALLOW`, and `NORMED` if it normalises."""
+NORMED_SHARE = 0.1
+"""The step of all other parameters in units of that of matrices, where a net normalises: gains and embeddings."""
+
+
+def _recurrent(inputs: Sequence[int], weight: Sequence[int], of_state: Sequence[int], *_: Any, **__: Any) -> int:
+    """Operations of a recurrent layer over all steps of its inputs, forward, which torch's counter does not know."""
+    return 2 * math.prod(inputs[:2]) * (math.prod(weight) + math.prod(of_state))
+
+
+def _recurrent_backward(*shapes: Any, **others: Any) -> int:
+    return 2 * _recurrent(*shapes, **others)
+
+
+RECURRENT = {
+    torch.ops.aten.mkldnn_rnn_layer: _recurrent,
+    torch.ops.aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+}
 
 
 @dataclass(frozen=True)
@@ -43,12 +66,13 @@ def choose_options(
 ) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    fitting = 2 ** int(math.log2(max(1, train.n // STEPS_PER_PASS)))
-    b = given.get("b") or min(SIZES.get(device, SIZES["cpu"]), max(fitting, min(8, train.n)))
+    counted = device == "cpu" and not ("step" in given and given.get("b"))
+    operations = gradient_operations(model, objective, train) if counted else math.inf
+    b = given.get("b") or mini_batch(train.n, device, operations)
     options: dict[str, Any] = {} if given.get("b") else {"b": b}
     words = [f"b = {b} for n = {train.n} on {device}"]
     if "step" not in given:
-        step, reason = _step(model, objective, train, b, device)
+        step, reason = _step(model, b, device, operations)
         options |= {} if step is None else {"step": step}
         words.append(reason)
     if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
@@ -56,30 +80,80 @@ def choose_options(
     return ChosenOptions(options, "; ".join(words))
 
 
-def _step(
-    model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource, b: int, device: str
-) -> tuple[StepRule | None, str]:
+def mini_batch(n: int, device: str, operations: float) -> int:
+    """The mini-batch for n samples, each with so many operations of its gradient, 0 where none are known."""
+    largest = SIZES.get(device, SIZES["cpu"])
+    while largest < LARGEST_SIZE and 0 < largest * operations < BUSY:
+        largest *= 2
+    fitting = 1 << int(math.log2(max(1, n // STEPS_PER_PASS)))
+    return min(largest, max(fitting, min(8, n)))
+
+
+def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
+    shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    orthogonal = orthogonal_step(shapes, b, normalises(model))
+    chosen, size = None if orthogonal == auto(b).step else orthogonal, f"{orthogonal.rate:.2g} for such matrices"
     if device != "cpu":
-        return None, "the orthogonal step, whose products are cheap on this device"
-    gradient = b * gradient_operations(model, objective, train)
-    polar = polar_operations([tuple(p.shape) for p in model.parameters() if p.requires_grad])
-    ratio = polar / gradient if gradient else math.inf
+        return chosen, f"the orthogonal step, {size}, whose products are cheap on this device"
+    ratio = polar_operations(shapes) / (b * operations) if operations else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
     if ratio <= SHARE:
-        return None, f"the orthogonal step: {told}"
-    return ADAPTIVE, f"the adaptive step: {told}"
+        return chosen, f"the orthogonal step, {size}: {told}"
+    step = adaptive_step(shapes, b)
+    return step, f"the adaptive step, {step.rate:.2g} for such matrices: {told}"
+
+
+def orthogonal_step(shapes: list[tuple[int, ...]], b: int, normed: bool) -> Orthogonal:
+    """The orthogonal step of a net with parameters of these shapes, for mini-batches of b samples.
+
+    It is that of `auto`, or longer for few matrices. Without layers that normalise, what steps of all matrices do to
+    the scale of the outputs is multiplied from one to the next, so the step goes with 1/matrices; with such layers the
+    scale is undone in between, and it goes with 1/√matrices.
+    """
+    step, few = auto(b).step, FEW / max(FEW, sum(map(is_matrix, shapes)))
+    assert isinstance(step, Orthogonal)
+    if normed:
+        return replace(step, rate=max(step.rate, NORMED * math.sqrt(few)), share=NORMED_SHARE)
+    return replace(step, rate=max(step.rate, SHALLOW * few))
+
+
+def normalises(model: nn.Module) -> bool:
+    """Whether the model has a layer that normalises: one with parameters of its own whose class is called a norm."""
+    return any(
+        re.search("Norm(?![a-z])", type(module).__name__) and next(module.parameters(recurse=False), None) is not None
+        for module in model.modules()
+    )
+
+
+def adaptive_step(shapes: list[tuple[int, ...]], b: int) -> Adaptive:
+    """The adaptive step of a net with parameters of these shapes, for mini-batches of b samples.
+
+    The narrower a net is, the larger its weights are when it begins, about 1/√columns; and the fewer matrices it has,
+    the less do steps of all of them change what it returns. So the rate goes with 1/√(columns · matrices), where more
+    than `WIDTH` columns, as of words that may occur in a text, count as so many. It grows with √b from b = 64 on.
+    """
+    columns = [math.prod(shape[1:]) for shape in filter(is_matrix, shapes)]
+    widest = min(WIDTH, max(columns, default=WIDTH))
+    rate = ADAPTIVE.rate * math.sqrt(WIDTH / widest * DEPTH / max(1, len(columns)))
+    return replace(ADAPTIVE, rate=min(rate, LARGEST_RATE) * math.sqrt(max(1.0, b / SIZES["cpu"])))
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
-    """Operations of a gradient per sample, counted on the first two samples."""
-    params = [p for p in model.parameters() if p.requires_grad]
-    buffers = [b.clone() for b in model.buffers()]
+    """Operations of a gradient per sample, counted on the first two samples.
+
+    By backward(), because the counter refuses autograd.grad() for models with parametrizations.
+    """
+    params = list(model.parameters())
+    gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
     count = min(2, train.n)
     batch = train.take(0, count)
-    with seeded(0, params), torch.enable_grad(), FlopCounterMode(display=False) as counter:
-        torch.autograd.grad(objective(batch), params, allow_unused=True)
+    counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
+    with seeded(0, params), torch.enable_grad(), counter:
+        objective(batch).backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
+        for p, before in zip(params, gradients, strict=True):
+            p.grad = before
         for b, before in zip(model.buffers(), buffers, strict=True):
             b.copy_(before)
     return float(counter.get_total_flops()) / count

@@ -22,6 +22,7 @@ from vcsg.training.arguments import (
     check_options,
     device_of,
     identity,
+    tell_of_large_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options
 from vcsg.training.evaluation import means, mode
@@ -149,6 +150,8 @@ def fit(
     if not workers:  # samples that are for workers to read are not read here
         with mode(model, True):
             check_mean(task, train)
+        if method == "auto":
+            tell_of_large_targets(task, train)
     if method == "auto":
         with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
