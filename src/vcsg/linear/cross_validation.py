@@ -67,7 +67,7 @@ class PathModel(LinearModel):
             held = replace(test, penalty=Penalty())
             return np.array([held.anchor(solution.x).value for solution in path(replace(train, threads=1))])
 
-        jobs = [partial(path, problem), *(partial(score, fold) for fold in folds)]
+        jobs: list[Callable[[], Any]] = [partial(path, problem), *(partial(score, fold) for fold in folds)]
         solutions, *scores = together(jobs, inputs.threads(self.n_jobs), bar.stop)
         self.scores_ = np.column_stack(scores)
         best = int(np.argmin(self.scores_.mean(axis=1)))
