@@ -177,6 +177,8 @@ class Task:
     y: Any
     lam: float
     rational: bool = False
+    seed: int = 0
+    """The seed of our solver."""
 
     def objective(self, w: Any) -> tuple[float, Any]:
         """f and ∇f, fused, in numpy."""
@@ -200,7 +202,7 @@ Solver = Callable[[Task, float], Any]
 def ours(task: Task, tol: float) -> Any:
     penalty = "rational" if task.rational else "l2"
     model = LinearClassifier(
-        penalty=penalty, alpha=task.lam, fit_intercept=False, tol=tol, max_iter=3000, random_state=0
+        penalty=penalty, alpha=task.lam, fit_intercept=False, tol=tol, max_iter=3000, random_state=task.seed
     )
     return model.fit(task.X, task.y).coef_
 
@@ -321,7 +323,9 @@ def refined(name: str, task: Task, tol: float, target: float) -> float:
     return tol
 
 
-def compare(task: Task, peers: list[str], repeats: int, limit: float) -> tuple[dict[str, Way], list[dict[str, Any]]]:
+def compare(
+    task: Task, peers: list[str], repeats: int, limit: float, seeds: int = 1
+) -> tuple[dict[str, Way], list[dict[str, Any]]]:
     own_ladder = tuple(math.sqrt(t) for t in TARGETS)
     ways = {"ours": descend(ours, task, own_ladder, math.inf)}
     for name in peers:
@@ -338,9 +342,11 @@ def compare(task: Task, peers: list[str], repeats: int, limit: float) -> tuple[d
         runs |= {name: (PEERS[name], refined(name, task, tolerance, target)) for (_, tolerance), name in best[:2]}
         times: dict[str, list[float]] = {name: [] for name in runs}
         count = max(3, min(repeats, math.ceil(10 / max(1e-9, best[0][0][0])))) if best else 3
-        for _ in range(count):
+        for turn in range(count):
+            task.seed = turn % seeds
             for name, (solver, tolerance) in runs.items():
                 times[name].append(timed(solver, task, tolerance)[0])
+        task.seed = 0
         medians = {name: statistics.median(values) for name, values in times.items()}
         own = medians.pop("ours")
         peer = min(medians, key=lambda name: medians[name]) if medians else "none"
@@ -492,6 +498,7 @@ def main() -> None:
     parser.add_argument("--lambdas", default="1e-4,1/n", help="weights of the penalty, by comma; c/n for c over n")
     parser.add_argument("--peers", default=",".join(PEERS), help="which peers, by comma")
     parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--seeds", type=int, default=1, help="seeds of our solver that repeats go through in turn")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds beyond which a peer is not pressed further")
     parser.add_argument("--json", type=Path, help="where to write all figures")
     parser.add_argument("--plot", type=Path, help="the folder for pictures")
@@ -520,7 +527,7 @@ def measure(options: argparse.Namespace) -> None:
             task = Task(name, X, y, lam)
             for target in TARGETS:  # what this kind of data still has to compile or to load
                 timed(ours, task, math.sqrt(target))
-            ways, rows = compare(task, options.peers.split(","), options.repeats, options.limit)
+            ways, rows = compare(task, options.peers.split(","), options.repeats, options.limit, options.seeds)
             figures.append({"ways": ways, "rows": rows})
             if options.json:
                 options.json.write_text(json.dumps(figures, indent=1))

@@ -270,10 +270,14 @@ def path(repeats: int) -> None:
     columns = np.minimum((5000 * rng.random(2000 * 30) ** 2).astype(np.int32), 4999)
     thin = sparse.csr_matrix((rng.random(60_000), columns, np.arange(0, 60_001, 30)), shape=(2000, 5000))
     thin.sum_duplicates()
-    for name, X, y in (
+    sets: list[tuple[str, Any, Any]] = [
         ("dense 300 × 3000", dense, dense @ coef[:3000] + rng.standard_normal(300)),
         ("sparse 2000 × 5000", thin, thin @ coef + 0.3 * rng.standard_normal(2000)),
-    ):
+    ]
+    for n, d in ((1000, 50), (400, 10), (100, 5)):
+        small = rng.standard_normal((n, d))
+        sets.append((f"dense {n} × {d}", small, small @ rng.standard_normal(d) + rng.standard_normal(n)))
+    for name, X, y in sets:
         alphas = linear_path(X, y, n_alphas=50, eps=1e-2, tol=1e-1, fit_intercept=False).alphas
         runs = {}
         for key, run in _path_solvers(X, y, alphas).items():
@@ -289,7 +293,7 @@ def path(repeats: int) -> None:
                 run(tol)
                 times[key].append(time.process_time() - began)
         medians = {key: statistics.median(values) for key, values in times.items()}
-        line = (f"{key} {1e3 * t:.0f} ms ({t / medians['ours']:.2f} ×)" for key, t in medians.items())
+        line = (f"{key} {1e3 * t:.1f} ms ({t / medians['ours']:.2f} ×)" for key, t in medians.items())
         print(f"{name}: {', '.join(line)}", flush=True)
 
 

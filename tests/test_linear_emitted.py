@@ -13,6 +13,7 @@ from vcsg.linear.inner_steps import svrg_epoch
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.emitted import Traced, Variable, chosen, count_up, emitted, when
 from vcsg.linear.kernels.lanes import number, pointer, sweep
+from vcsg.linear.problem import aligned
 
 
 @emitted(types.UniTuple(types.float64, 2))
@@ -60,7 +61,7 @@ def test_a_sweep_takes_every_number_once_and_no_other(size: int, dtype: type[np.
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("n", "lo", "hi"), [(1, 0, 1), (7, 0, 7), (8, 0, 8), (30, 3, 22), (30, 5, 30)])
+@pytest.mark.parametrize(("n", "lo", "hi"), [(1, 0, 1), (7, 0, 7), (8, 0, 8), (30, 3, 22), (100_003, 5, 100_002)])
 @pytest.mark.parametrize("d", [1, 8, 19])
 def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: type[np.floating]) -> None:
     """f, its gradient and the slopes of rows lo to hi, where eight do not divide their number."""
@@ -85,16 +86,17 @@ def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: t
     assert found.norm == pytest.approx(np.linalg.norm(least), rel=1e-11)
 
 
-@pytest.mark.parametrize("b", [1, 5, 8, 11])
-def test_steps_of_any_number_of_rows(b: int) -> None:
+@pytest.mark.parametrize(("b", "n", "d"), [(1, 40, 13), (5, 40, 13), (8, 40, 13), (11, 40, 13), (8, 30_001, 29)])
+def test_steps_of_any_number_of_rows(b: int, n: int, d: int) -> None:
     """x after an odd number of steps with mini-batches that eight does not divide, beside the formula in numpy."""
     rng = np.random.default_rng(b)
-    rows, y, weight = rng.normal(size=(40, 13)), np.sign(rng.normal(size=40)), rng.random(40)
+    rows, y, weight = rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.random(n)
     problem = Problem(rows, y, weight, LOSSES["logistic"], penalty=Penalty(l1=0.02, l2=0.3, rational=0.2))
     start = rng.normal(size=problem.shape)
-    index = rng.integers(0, 40, size=(3, b)).astype(np.uint32)
+    assert problem.far == (n > 40)
+    index = rng.integers(0, n, size=(41, b)).astype(np.uint32)
     anchor = problem.anchor(start)
-    table, x = np.column_stack([rows, np.ones(40)]), start[0].copy()
+    table, x = np.column_stack([rows, np.ones(n)]), start[0].copy()
     for batch in index:
         slope = -weight[batch] * y[batch] / (1 + np.exp(y[batch] * (table[batch] @ x)))
         v = table[batch].T @ (slope - anchor.kept[batch, 0]) / b + anchor.gradient[0]
@@ -103,3 +105,12 @@ def test_steps_of_any_number_of_rows(b: int) -> None:
         x[:-1] = np.sign(x[:-1]) * np.maximum(abs(x[:-1]) - 0.1 * 0.02, 0)
     found = svrg_epoch(problem, start, anchor, index, 0.1, average=False)
     np.testing.assert_allclose(found[0], x, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1, 8, 31])
+def test_a_copy_begins_with_a_line_of_the_cache(size: int) -> None:
+    x = np.arange(float(size))[None, :]
+    copies = [aligned(x) for _ in range(5)]
+    for copy in copies:
+        assert copy.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(copy, x)
