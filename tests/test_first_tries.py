@@ -320,3 +320,32 @@ def test_batches_of_the_sampler_that_were_left_out_are_told() -> None:
         RuntimeError, match=r"2 of the batches that optimizer.sampler drew were read and not used: call"
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        *(("svrg", {"b": 4}), ("svrg", {"b": 1}), ("vcsg", {"b_min": 4}), ("scsg", {"b": 4})),
+        *((name, {"batch_size": 24}) for name in ("svrg", "vcsg", "scsg", "spider")),
+    ],
+)
+def test_a_loss_that_is_a_sum_is_told(
+    name: str, own: dict[str, int], reduction: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By mini-batches that are smaller than the batches of anchors, or by the short batch at the end of a pass."""
+    model, tensors = net(), data(248)
+    optimizer = vcsg.FiniteSumOptimizer(model.parameters(), 248, name, L=1000.0, **own)
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(TensorDataset(*tensors), 24, shuffle=True, generator=order)
+    batches = itertools.chain(*[loader] * 30) if "batch_size" in own else optimizer.batches(tensors, passes=5)
+    for x, y in batches:
+
+        def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x), y, reduction=reduction)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert caplog.text.count("grows with its size, as a sum does") == (reduction == "sum")

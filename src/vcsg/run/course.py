@@ -72,6 +72,7 @@ class Course:
         """Whether the run is to promise something of ∇f, so that random f_i are refused."""
         self._in_order: bool | None = False
         """Whether the loop reads its samples in a given order; None once that has been told."""
+        self._sum_or_mean = judging.SumOrMean()
         self._told_at = 0
         """The steps after which it was told last that hardly anything was gained."""
         first = method.schedule.first(n)
@@ -217,6 +218,7 @@ class Course:
             # The others do not know: what is reduced at the end will tell them.
             state.anchor_sum.loss, fault = math.nan, None
         elif size and not fault:
+            self._look_for_sum(size, loss)
             state.anchor_sum.take(size, loss, deviation)
         if fault and state.good_epoch == 0:
             raise faults.bad_start(fault, self.sample_numbers())
@@ -337,6 +339,8 @@ class Course:
         state, phase = self.state, self.state.phase
         finite = [math.isfinite(here) and math.isfinite(there) for here, there in zip(losses, beside, strict=True)]
         good = len(losses) if all(finite) else finite.index(False)
+        if good and self.compares and self.method.moves == "epoch" and not self.method.table:
+            self._look_for_sum(self.samples(), beside[0])
         if good:
             stepping.count_steps(state, good, self.levels(good), self._evaluations())
             if known:
@@ -358,6 +362,12 @@ class Course:
             state.depth = -1
             self._begin_epoch()
             raise
+
+    def _look_for_sum(self, size: int, loss: float) -> None:
+        """Say that the loss is a sum over the batch, where batches at the anchor's point show it."""
+        anchor = self.state.anchor_sum
+        if self.share.ranks == 1 and self._sum_or_mean.is_sum(size, loss, anchor):
+            logger.warning(faults.LOSS_IS_A_SUM, loss, size, anchor.loss, anchor.samples // anchor.chunks)
 
     # --- going back
 

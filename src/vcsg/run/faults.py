@@ -11,6 +11,10 @@ SAME_GRADIENTS = (
     "all %d batches of the first anchor have the same loss and gradient, to the last bit: does the closure evaluate "
     "the batch in hand, or the same tensors each time?"
 )
+LOSS_IS_A_SUM = (
+    "the loss of a batch grows with its size, as a sum does: it is %.4g for %d samples, where batches of the anchor "
+    "have %.4g for %d. Anchors and mini-batches do not match then: return the mean over the batch"
+)
 GIVEN_ORDER = (
     "the loader reads its samples in order: the anchors of %s are made of its next batches, and stand for all samples "
     "only if that order is a random one; give it shuffle=True"

@@ -14,6 +14,8 @@ from vcsg.run.holder import Holder
 from vcsg.run.state import CourseState
 from vcsg.run.variance import MIN_CHUNKS, AnchorSum
 
+LIKE_SUMS = 3
+"""Batches in a row whose losses are in proportion to their sizes, before a loss is taken for a sum."""
 MANY_STEPS = 32
 """Steps whose mean loss tells, to a twentieth of its fall, whether it is back where it began."""
 
@@ -64,6 +66,30 @@ def end_fault(state: CourseState, holder: Holder, L: float | None) -> str | None
 def nothing_gained(state: CourseState, holder: Holder) -> str | None:
     """Say that the point where the run ends is no better than the start; or None."""
     return state.watch.gained_nothing(_last_values(state, holder))
+
+
+class SumOrMean:
+    """Tells a loss that is the sum over a batch, by batches of other sizes than those of the anchor at its point.
+
+    The loss of s samples is then s/S times that of S, and not about as large. A single batch may have such a loss by
+    chance; some in a row, and none before that has another, are told.
+    """
+
+    def __init__(self) -> None:
+        self._like_sums = 0
+        self.decided = False
+
+    def is_sum(self, size: float, loss: float, anchor: AnchorSum) -> bool:
+        """Look at a batch of that size at the point of the anchor; whether it is the one that decides for a sum."""
+        if self.decided or not anchor.chunks or not anchor.loss:
+            return False
+        share = size * anchor.chunks / anchor.samples
+        if 0.5 < share < 2:
+            return False
+        like_a_sum = abs(loss / (share * anchor.loss) - 1) < 0.3
+        self._like_sums += like_a_sum
+        self.decided = not like_a_sum or self._like_sums == LIKE_SUMS
+        return like_a_sum and self.decided
 
 
 def ignores_batches(total: AnchorSum, g_norm2: float) -> bool:
