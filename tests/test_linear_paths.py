@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from linear_data import make_problem
 from scipy import optimize, sparse
 from sklearn.linear_model import ElasticNetCV, LassoCV, LogisticRegressionCV, lasso_path
+from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from vcsg.linear import (
@@ -22,7 +25,9 @@ from vcsg.linear import (
     linear_path,
     solve,
 )
+from vcsg.linear.cross_validation import together
 from vcsg.linear.duality import conjugates, duality_gap
+from vcsg.linear.path import ProgressBar
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +169,42 @@ def test_the_chosen_solution_is_measured_over_all_rows() -> None:
     found = problem.anchor(np.append(model.coef_, model.intercept_)[None, :])
     assert model.certificate_ is not None
     assert found.norm == pytest.approx(model.history_[-1].gradient_norm, abs=1e-12)
+
+
+def test_folds_without_a_class_are_refused(data: tuple[Any, Any]) -> None:
+    X, _ = data
+    with pytest.raises(ValueError, match="fold 0 is fitted to rows that lack one of the 2 classes"):
+        LinearClassifierCV(cv=KFold(2)).fit(X, np.arange(90) < 45)
+
+
+@pytest.mark.parametrize("loss", ["huber", "welsch", "geman-mcclure"])
+def test_robust_losses_along_a_path_far_from_0(loss: str, data: tuple[Any, Any]) -> None:
+    X, y = data
+    near, far = (LinearRegressorCV(loss, cv=3, n_alphas=5, eps=0.05, tol=1e-7).fit(X, y + c) for c in (0.0, 1000.0))
+    np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-4)
+    assert far.intercept_ == pytest.approx(near.intercept_ + 1000, abs=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_interruption_ends_all_threads(threads: int) -> None:
+    """The others count their fits until they are told to stop; without that this would not end."""
+    bar, begun = ProgressBar(10**9, shown=False), threading.Event()
+
+    def fits() -> None:
+        begun.set()
+        while True:
+            bar.tick()
+            time.sleep(1e-3)
+
+    def interrupted() -> None:
+        assert threads == 1 or begun.wait(60)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        together([interrupted, fits, fits, fits], threads, bar.stop)
+    assert begun.is_set() == (threads > 1)
+
+
+def test_one_thread_is_the_calling_one() -> None:
+    assert together([threading.get_ident] * 3, 1, lambda: None) == [threading.get_ident()] * 3
+    assert threading.get_ident() not in together([threading.get_ident] * 3, 2, lambda: None)

@@ -7,8 +7,10 @@ rows at the weight whose held-out rows have the lowest mean loss.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ class PathModel(LinearModel):
     cv: Any
     path_: LinearPath
     alpha_: float
+    classes_: Any
 
     def _search(self, problem: Problem, y: Any, classifier: bool) -> Solution:
         """Set `alphas_`, `scores_`, `alpha_` and `path_`, and return the solution at the best weight."""
@@ -46,6 +49,13 @@ class PathModel(LinearModel):
         name, ratio, passes = str(self.penalty), self.l1_ratio, float(self.max_iter)
         self.alphas_ = falling(problem, self.alphas, name, ratio, self.n_alphas, self.eps, self.tol)
         folds = list(check_cv(self.cv, y, classifier=classifier).split(np.zeros((problem.n, 1)), y))
+        if classifier:
+            for k, (train, _) in enumerate(folds):
+                if len(np.unique(y[train])) < len(self.classes_):
+                    raise ValueError(
+                        f"fold {k} is fitted to rows that lack one of the {len(self.classes_)} classes: give cv a "
+                        "splitter that keeps the shares of classes (StratifiedKFold), or fewer folds"
+                    )
         bar = ProgressBar(len(self.alphas_) * (len(folds) + 1), bool(self.verbose))
         seed = _seed(self.random_state)
 
@@ -57,10 +67,9 @@ class PathModel(LinearModel):
             held = replace(test, penalty=Penalty())
             return np.array([held.anchor(solution.x).value for solution in path(replace(train, threads=1))])
 
-        with ThreadPoolExecutor(inputs.threads(self.n_jobs)) as pool:
-            results = pool.map(score, folds)
-            solutions = path(problem)
-            self.scores_ = np.column_stack(list(results))
+        jobs: list[Callable[[], Any]] = [partial(path, problem), *(partial(score, fold) for fold in folds)]
+        solutions, *scores = together(jobs, inputs.threads(self.n_jobs), bar.stop)
+        self.scores_ = np.column_stack(scores)
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
         return measured(problem, solutions[best], inputs.penalty(name, self.alpha_, ratio, problem.penalty.positive))
@@ -68,6 +77,20 @@ class PathModel(LinearModel):
     def plot_path(self, ax: Any = None) -> Any:
         """Draw the coefficients along the path for all rows, with a line at `alpha_`, and return matplotlib's axes."""
         return self.path_.plot(ax, mark=self.alpha_)
+
+
+def together(jobs: list[Callable[[], Any]], threads: int, stop: Callable[[], None]) -> list[Any]:
+    """The results of all jobs, by so many threads; where one fails, or Ctrl-C comes, `stop` is to end the others."""
+    if threads == 1:
+        return [job() for job in jobs]
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _normalised(problem: Problem) -> Problem:

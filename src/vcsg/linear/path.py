@@ -18,6 +18,7 @@ import numpy as np
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.duality import duality_gap
+from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, WELSCH
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Journal, Solution
@@ -81,10 +82,13 @@ class ProgressBar:
     total: int
     shown: bool
     done: int = 0
+    stopped: bool = False
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def tick(self) -> None:
-        """Count one more fit, and draw the bar."""
+        """Count one more fit, and draw the bar; raise where the work of all threads is to end."""
+        if self.stopped:
+            raise RuntimeError("another thread was interrupted")
         with self.lock:
             self.done += 1
             if self.shown:
@@ -92,13 +96,20 @@ class ProgressBar:
                 end = "\n" if self.done == self.total else "\r"
                 print(f"[{'█' * full}{'·' * (30 - full)}] {self.done}/{self.total} fits", end=end, file=sys.stderr)
 
+    def stop(self) -> None:
+        """Let every thread end when it counts its next fit."""
+        self.stopped = True
+
 
 def without_features(problem: Problem, tol: float) -> Array:
     """The best point with all coefficients 0: intercepts alone."""
     x = np.zeros(problem.shape)
     if problem.bias:
         alone = replace(problem, rows=np.zeros((problem.n, 1)), penalty=Penalty(l2=1.0))
-        x[:, -1] = solve(alone, np.zeros(alone.shape), tol).x[:, -1]
+        start = np.zeros(alone.shape)
+        if problem.loss.code in (HUBER, GEMAN_MCCLURE, WELSCH):  # they have slopes or curvature near y alone
+            start[0, -1] = inputs.weighted_median(problem.y, problem.weight) / problem.bias
+        x[:, -1] = solve(alone, start, tol).x[:, -1]
     return x
 
 
