@@ -5,9 +5,10 @@ with Σθ_i = 0 (where there is an intercept), φ* and P* being the conjugates. 
 are such a θ with D = f; near it they are made one by shrinking: those of the heavier sign, and all of them where
 |Aᵀθ| > l1 and there is no l2.
 
-Where rows are read by blocks, how much is shrunk is known after the read alone. φ* is convex, so φ*(tθ) is at most
-tφ*(θ) + (1 − t)φ*(0), and at the slopes themselves φ*(φ'(z)) = φ'(z)z − φ(z): sums over the rows with slopes of either
-sign suffice. The bound is somewhat larger than the one from the slopes of all rows.
+Where rows are read by blocks, the factor t by which slopes are shrunk is known after the read alone. φ* is convex, so
+φ*(tθ) is at most what lies on the line between two of φ*(0), φ*(0.99θ) and φ*(θ), whose sums over the rows with slopes
+of either sign suffice; at the slopes themselves φ*(φ'(z)) = φ'(z)z − φ(z). The bound is at least the one from the
+slopes of all rows, and vanishes with it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from scipy.special import xlogy
 from vcsg.linear.kernels.losses import LOGISTIC, SQUARED_HINGE, TWEEDIE, Loss
 from vcsg.linear.problem import Array, PassResult, Penalty, Problem
 
+NEAR = 0.99
+"""A factor of the slopes at which φ* is summed, too."""
 HALVINGS = 90
 """How often an interval is halved in search of the z with a given slope."""
 
@@ -60,16 +63,25 @@ class DualSums(NamedTuple):
     """Σ (w_i/n)φ'_i a_i, the intercept's feature last: the gradient of their loss."""
     conjugate: float
     """Σ (w_i/n)φ*(φ'_i)."""
+    near: float
+    """Σ (w_i/n)φ*(0.99φ'_i)."""
     rest: float
     """Σ (w_i/n)φ*(0)."""
 
     def plus(self, other: DualSums) -> DualSums:
         """The sums over the rows of both."""
-        return DualSums(self.slope + other.slope, self.conjugate + other.conjugate, self.rest + other.rest)
+        sums = self.conjugate + other.conjugate, self.near + other.near, self.rest + other.rest
+        return DualSums(self.slope + other.slope, *sums)
 
     def times(self, factor: float) -> DualSums:
         """The sums for weights that are multiplied by a factor."""
-        return DualSums(self.slope * factor, self.conjugate * factor, self.rest * factor)
+        return DualSums(factor * self.slope, factor * self.conjugate, factor * self.near, factor * self.rest)
+
+    def shrunk(self, t: float) -> float:
+        """A bound on Σ (w_i/n)φ*(tφ'_i), for t from 0 to 1."""
+        if t >= NEAR:
+            return self.near + (self.conjugate - self.near) * (t - NEAR) / (1 - NEAR)
+        return self.rest + (self.near - self.rest) * t / NEAR
 
 
 def has_gap(problem: Problem) -> bool:
@@ -81,19 +93,22 @@ def has_gap(problem: Problem) -> bool:
 
 def dual_sums(problem: Problem, x: Array, here: PassResult) -> tuple[DualSums, DualSums]:
     """The sums over rows of positive slopes, and over the others; without an intercept all of them are in the first."""
-    least = problem.shares * conjugates_at_zero(problem.loss, problem.scale, problem.y)
-    every = DualSums(here.gradient, float((here.gradient * x).sum()) - loss_alone(problem, x, here), float(least.sum()))
+    rest = problem.shares * conjugates_at_zero(problem.loss, problem.scale, problem.y)
+    near, loss = _near_conjugates(problem, here), here.value - problem.penalty.add_to(np.zeros(x.shape), x)
+    every = DualSums(here.gradient, float((here.gradient * x).sum()) - loss, float(near.sum()), float(rest.sum()))
     if not problem.bias:
         return every, every.times(0.0)
     rising = here.kept[:, 0] > 0
     part = replace(problem, weight=problem.weight * rising, penalty=Penalty()).anchor(x)
-    above = DualSums(part.gradient, float((part.gradient * x).sum()) - part.value, float(least[rising].sum()))
+    conjugate = float((part.gradient * x).sum()) - part.value
+    above = DualSums(part.gradient, conjugate, float(near[rising].sum()), float(rest[rising].sum()))
     return above, every.plus(above.times(-1.0))
 
 
-def loss_alone(problem: Problem, x: Array, here: PassResult) -> float:
-    """The mean loss without the penalty."""
-    return here.value - problem.penalty.add_to(np.zeros(x.shape), x)
+def _near_conjugates(problem: Problem, here: PassResult) -> Array:
+    """(w_i/n)φ*(0.99φ'_i) for every row."""
+    slopes = np.divide(here.kept[:, 0], problem.weight, out=np.zeros(problem.n), where=problem.weight > 0)
+    return problem.shares * conjugates(problem.loss, problem.scale, NEAR * slopes, problem.y)
 
 
 def summed_gap(value: float, terms: Penalty, bias: float, above: DualSums, below: DualSums) -> float:
@@ -103,7 +118,7 @@ def summed_gap(value: float, terms: Penalty, bias: float, above: DualSums, below
     slope = shares[0] * above.slope[0, :-1] + shares[1] * below.slope[0, :-1]
     shrink, conjugate = penalty_conjugate(terms, slope)
     for share, part in zip(shares, (above, below), strict=True):
-        conjugate += shrink * share * part.conjugate + (1 - shrink * share) * part.rest
+        conjugate += part.shrunk(shrink * share)
     return max(0.0, value + conjugate)
 
 
