@@ -209,7 +209,7 @@ def replay_remembering(problem, name: str, x: np.ndarray, L: float, log: Log, **
     given = {**REMEMBERING[name], **options}
     beta, beta2, scaling = given["beta"], given.get("beta2", 0.0), given.get("scaling", 0.0)
     b, eps = given.get("b") or min(256 if name == "auto" else 64, problem.n), given.get("eps", 1e-8)
-    rate = given.get("rate", 1 / (3 * L)) * (math.sqrt((given.get("b") or 256) / 256) if name == "auto" else 1)
+    rate = given.get("rate", 1 / (3 * L)) * (math.sqrt(max(64, given.get("b") or 256) / 256) if name == "auto" else 1)
     x, before, t = x.copy(), x.copy(), 0
     m, s = np.zeros_like(x), np.zeros_like(x)
     for kind, batches in log:
