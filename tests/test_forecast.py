@@ -126,7 +126,7 @@ def test_every_method_is_run_in_miniature_before_its_first_run(name: str, tmp_pa
         pytest.importorskip({"prodigy": "prodigyopt"}.get(name, "schedulefree"))
     workload = network(tmp_path)
     before = torch.get_rng_state()
-    warm_up(workload, None, "cpu", name)
+    warm_up(workload, None, "cpu", name, None)
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -83,7 +83,7 @@ def run_in_miniature(
 
 
 @cache
-def warm_up(name: str, data_dir: str | None, device: str, method: str, step: str | None = None) -> None:
+def warm_up(name: str, data_dir: str | None, device: str, method: str, step: str | None) -> None:
     """Take some steps of a method, so that no run's time includes what is loaded or compiled for the first of them."""
     workload = load_workload(name, data_dir, device)
     options: Options = {"b": WARM_UP_SAMPLES} if "b" in methods.parameters(method) else {}
