@@ -12,7 +12,7 @@ import torch
 from nets import net_closure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import vcsg
 from vcsg.run import looking
@@ -47,7 +47,7 @@ def drawing(
 
 WRONG: dict[str, Callable[[list[Any]], Any]] = {
     "rows are dropped": lambda samples: collated(samples[:-1]),
-    "rows come twice": lambda samples: collated(samples * 2),
+    "rows come once more": lambda samples: collated(samples + samples[:3]),
     "a dict": lambda samples: dict(zip("xy", collated(samples[1:]), strict=True)),
     "nested, with names": lambda samples: (["train", 1.0, None], [collated(samples[1:])]),
     "a single tensor": lambda samples: collated(samples[1:])[0],
@@ -70,6 +70,7 @@ def test_a_batch_of_another_size_than_was_drawn(collate: Callable[[Any], Any], f
 
 
 RIGHT: dict[str, Callable[[list[Any]], Any]] = {
+    "two views of each": lambda samples: collated(samples * 2),
     "sequences first": lambda samples: tuple(t.unsqueeze(0).repeat(3, *[1] * t.dim()) for t in collated(samples)),
     "a list of samples": lambda samples: [x for x, _ in samples],
     "rows of graphs": lambda samples: (torch.cat([x for x, _ in samples]), collated(samples)[1]),
@@ -325,3 +326,64 @@ def warned(caplog: pytest.LogCaptureFixture, tensors: tuple[Tensor, Tensor], rea
 def test_a_closure_over_the_same_tensors_each_time_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog, data(), read=False)
     assert not warned(caplog, data(), read=True)
+
+
+# --- models whose rows are not seen
+
+
+def test_a_model_inside_vmap_is_left_alone() -> None:
+    """Where a model is called for one sample at a time by torch.vmap, it is given no axis of samples."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = vcsg.SVRG(model.parameters(), n=N, b=B, lr=0.1)
+    x, _ = data()
+    x = x.flatten(1)[:, :5]
+    for (rows,) in optimizer.batches((x,), passes=2):
+
+        def closure(rows: Tensor = rows) -> Tensor:
+            optimizer.zero_grad()
+            loss = torch.vmap(model)(rows).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert optimizer.passes >= 2
+
+
+def test_rows_may_come_in_any_argument() -> None:
+    """Edges before nodes, as graph models have it: the longest of the tensors counts."""
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 2)
+
+        def forward(self, edges: Tensor, nodes: Tensor) -> Tensor:
+            return self.layer(nodes)
+
+    model, nodes, edges = Graph(), torch.randn(N, 5), torch.zeros(2, 7)
+    optimizer = vcsg.SVRG(model.parameters(), n=N, b=B, lr=0.1)
+    for (index,) in optimizer.batches((torch.arange(N),), passes=2):
+
+        def closure(index: Tensor = index) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(edges, nodes)[index].square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert optimizer.passes >= 2
+
+
+def test_a_stream_of_batches_is_a_loader() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            x, y = data()
+            yield from zip(x.split(B), y.split(B), strict=True)
+
+    model = net()
+    optimizer = vcsg.Adam(model.parameters(), n=N, batch_size=B)
+    for x, y in optimizer.loop(Stream()):
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert optimizer.passes == 1

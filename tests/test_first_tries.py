@@ -349,3 +349,21 @@ def test_a_loss_that_is_a_sum_is_told(
 
         optimizer.step(closure)
     assert caplog.text.count("grows with its size, as a sum does") == (reduction == "sum")
+
+
+def test_a_loss_of_what_a_model_returns_in_training_alone() -> None:
+    """Heads that help in training, as Inception has: nothing that only warns evaluates the loss elsewhere."""
+
+    class TwoHeads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Any:
+            return (self.first(x), self.second(x)) if self.training else self.first(x)
+
+    def loss(outputs: Any, targets: Tensor) -> Tensor:
+        return cross_entropy(outputs[0], targets) + 0.3 * cross_entropy(outputs[1], targets)
+
+    X, y = torch.randn(64, 6), torch.arange(64) % 3
+    assert vcsg.fit(TwoHeads(), loss, (X, y), passes=2).passes >= 2

@@ -21,34 +21,8 @@ GROUP_OPTIONS = ("lr", "weight_decay", "decoupled_weight_decay", "maximize")
 
 
 NOT_OF_GROUPS = {
-    *(
-        "n",
-        "method",
-        "batch_size",
-        "L",
-        "step",
-        "clip_norm",
-        "foreach",
-        "buffers",
-        "output",
-        "variance",
-        "chunk",
-        "seed",
-    ),
-    *(
-        "b",
-        "b_min",
-        "B",
-        "beta",
-        "beta2",
-        "betas",
-        "eps",
-        "momentum",
-        "dampening",
-        "nesterov",
-        "amsgrad",
-        "learning_rate",
-    ),
+    *("L", "batch_size", "clip_norm", "foreach", "buffers", "method", "variance", "chunk", "b_min"),
+    *("beta", "beta2", "betas", "eps", "momentum", "dampening", "nesterov", "amsgrad", "learning_rate"),
 }
 """The options of an optimizer, here or in torch.optim, that a parameter group has not."""
 

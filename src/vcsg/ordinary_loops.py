@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import BatchSampler, Dataset, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course
@@ -58,7 +65,7 @@ def in_order(loader: Any) -> bool:
 def check_loader(loader: Any, course: Course) -> None:
     """Refuse a loader of other samples or batches than those that the optimizer was made for."""
     n, batch_size = course.n, course.options.batch_size
-    if isinstance(loader, Dataset):
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         raise TypeError(f"the loader is a {type(loader).__name__}, which yields samples: give a DataLoader of it")
     if batch_size is None:
         raise ValueError(
@@ -103,9 +110,9 @@ class HandedBatch:
     def check_used(self) -> None:
         if not self.used:
             raise RuntimeError(
-                "the last batch of optimizer.loop(loader) was not used: call step once for each batch that it yields. "
-                "To leave batches out, or for a step of several, loop over the loader itself, with batch_size= for all "
-                "samples of a step"
+                "the last batch of optimizer.loop(loader) was not used: call step once for each batch that it yields, "
+                "before the next one is read, ahead of time or not. To leave batches out, or for a step of several, "
+                "loop over the loader itself, with batch_size= for all samples of a step"
             )
 
 

@@ -128,15 +128,18 @@ def _rows(batch: Any) -> int | None:
 
 
 def check_rows(batch: Any, drawn: int) -> None:
-    """Refuse a batch that shows another number of samples than were drawn for it.
+    """Refuse a batch that shows fewer samples than were drawn for it, or more that are no multiple of them.
 
     That is certain where all its tensors have one length, which is another, and nothing in it has as many entries as
-    were drawn, along any axis: sequences may come first, and rows be those of graphs. A single sample may be bare.
+    were drawn, along any axis: sequences may come first, and rows be those of graphs. A single sample may be bare, and
+    each may come several times, as augmented views do.
     """
     lengths: set[int] = set()
-    if drawn > 1 and _are_rows(batch, drawn, lengths) and len(lengths) == 1:
+    certain = drawn > 1 and _are_rows(batch, drawn, lengths) and len(lengths) == 1
+    rows = lengths.pop() if certain else drawn
+    if rows < drawn or rows % drawn:
         raise ValueError(
-            f"the batch has {lengths.pop()} rows, and {drawn} samples were drawn for it: let dataset and collate_fn "
+            f"the batch has {rows} rows, and {drawn} samples were drawn for it: let dataset and collate_fn "
             "return all that are asked for, each once. Where rows are not samples, let the batch hold something with "
             "one entry for each sample too, such as their lengths"
         )

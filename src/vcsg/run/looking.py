@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -59,7 +60,7 @@ class RowCounter:
                     self._module = None
 
     def _look(self, module: nn.Module, given: Any) -> None:
-        tensors = [t for t in given if isinstance(t, Tensor) and t.dim()]
+        tensors = [t for t in given if isinstance(t, Tensor) and t.dim() and not _hides_rows(t)]
         if tensors and self.rows is None:
             self.rows, self._module = len(tensors[0]), weakref.ref(module)
         if tensors or hasattr(module, "_orig_mod"):
@@ -115,7 +116,8 @@ class ModelRows:
                 model = module
             if model is module:
                 seen = [] if _has_named() else given
-                calls.append([tuple(t.shape) for t in seen if isinstance(t, Tensor) and not t.is_nested])
+                tensors = [t for t in seen if isinstance(t, Tensor) and not t.is_nested]
+                calls.append([] if any(map(_hides_rows, tensors)) else [tuple(t.shape) for t in tensors])
 
         with ExitStack() as stack:
             remove = _hooked(stack, self.model, look)
@@ -123,11 +125,16 @@ class ModelRows:
         if not calls:
             self._model = None
         elif all(shapes and all(shape and samples not in shape for shape in shapes) for shapes in calls):
-            _check_rows(sum(shapes[0][0] for shapes in calls), samples)
+            _check_rows(sum(max(shape[0] for shape in shapes) for shapes in calls), samples)
         return loss
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_steps": 0, "_model": None}
+
+
+def _hides_rows(tensor: Tensor) -> bool:
+    """Whether a tensor is inside torch.vmap, where it has no axis of samples."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def _has_named() -> bool:

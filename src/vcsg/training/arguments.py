@@ -15,7 +15,7 @@ from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
-from vcsg.training.task import Task
+from vcsg.training.task import Task, pair
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
@@ -65,8 +65,9 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
     """
     if task.loss is None:
         return
-    with mode(task.model, False), seeded(0, list(task.model.parameters())), torch.no_grad():
-        _, outputs, targets = task.evaluate(train.take(0, min(LOOKED_AT, train.n)))
+    inputs, targets = pair(train.take(0, min(LOOKED_AT, train.n)))
+    with task.context(), mode(task.model, False), seeded(0, list(task.model.parameters())), torch.no_grad():
+        outputs = task.model(inputs)  # a loss may be one of what the model returns in training alone
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and targets.is_floating_point()):
         return
     returned, wanted = (float(t.double().square().mean().sqrt()) for t in (outputs, targets))
