@@ -121,7 +121,7 @@ def test_the_sentences_count_what_the_ratios_say() -> None:
     found = Payoff("network", "w/m", 100, "test_error", 0.5, "cpu", 1, None, cells)
     said = sentences(found)
     assert "took fewer gradients than the mini-batch gradient in 1 of 2 comparisons, and not fewer in 1." in said[0]
-    assert said[2].startswith("Plain step, fewest gradients: 1 passes (momentum, b = 16); fewest seconds: 0.5 s")
+    assert said[2].startswith("Plain step, fewest gradients: 1 pass (momentum, b = 16); fewest seconds: 0.5 s")
     assert "| plain | 16 | PAGE | 1 of 1 | 2 | 1.00 | 1 | 1.00 | 30.0 % | 0.1 (× 1) |" in markdown(found)
 
 
@@ -129,7 +129,7 @@ def test_a_study_that_was_broken_off_is_read_by_the_seeds_that_all_have() -> Non
     """A rule of which only an estimator with anchors has come to its end is told too."""
     fast = [(0.0, 1.0), (1.0, 0.4), (4.0, 0.1)]
     only = Payoff("network", "w/m", 100, "test_error", 0.5, "cpu", 1, None, [cell("svrg", fast)])
-    assert sentences(only)[-1].startswith("Plain step, fewest gradients: 1 passes (SVRG, anchors of all n, b = 16);")
+    assert sentences(only)[-1].startswith("Plain step, fewest gradients: 1 pass (SVRG, anchors of all n, b = 16);")
 
 
 # --- the command

@@ -175,7 +175,12 @@ def blocks_of(X: Any, y: Any, weight: Any) -> BlockSource | None:
     if type(X) is np.ndarray or sparse.issparse(X):
         return None
     if isinstance(X, np.memmap):
-        return MappedBlocks(X, np.asarray(y), weight) if X.ndim == 2 and X.nbytes >= LARGE else None
+        if X.ndim != 2 or X.nbytes < LARGE:
+            return None
+        for name, given in (("y", np.asarray(y)), ("sample_weight", weight)):
+            if given is not None and np.shape(given) != (len(X),):
+                raise ValueError(f"{name} has the shape {np.shape(given)}, X {len(X)} rows: give a number for each row")
+        return MappedBlocks(X, np.asarray(y), weight)
     module = type(X).__module__.split(".")[0]
     if module == "dask" or module == "dask_expr":
         return _dask_blocks(X, y, weight)

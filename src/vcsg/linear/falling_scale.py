@@ -24,6 +24,8 @@ FALL = 4.0
 """How much smaller the next σ is."""
 ROUGH = 0.01
 """How far ‖∇f‖ falls for every σ but the last."""
+LEAST_PASSES = 4.0
+"""The passes that have to be left for another value of σ."""
 
 
 def scales(problem: Problem, x: Array) -> list[float]:
@@ -40,13 +42,13 @@ def solve_falling(problem: Problem, start: Array, tol: float, passes: float, sol
     """Solve for falling values of σ, down to the problem's own; the history has all of them."""
     x, history, used = start, list[HistoryEntry](), 1.0  # the pass in which residuals are found
     for scale in scales(problem, start):
+        if used + LEAST_PASSES > passes:
+            break
         part = replace(problem, scale=scale)
         rough = max(tol, ROUGH * part.anchor(x).norm)
-        found = solve(part, x, rough, passes - used)
+        found = solve(part, x, rough, passes - used - 2.0)  # a solver may end a pass later, and the last has one
         history += [entry._replace(passes=entry.passes + used) for entry in found.history]
         x, used = found.x, history[-1].passes + 1.0
-        if used >= passes:
-            break
     found = solve(problem, x, tol, max(1.0, passes - used) if history else passes)
     if history:
         history += [entry._replace(passes=entry.passes + used) for entry in found.history]

@@ -39,6 +39,7 @@ class Survey(NamedTuple):
     total: float
     """The sum of the weights."""
     least: float
+    most: float
     """The smallest target; 0 for classes."""
     classes: Any
     """The sorted classes; None for a regression."""
@@ -65,8 +66,9 @@ class Surveyor:
         keys = np.random.default_rng((self.seed, number)).random(n)
         kept = np.sort(np.argsort(keys)[: max(1, self.size * n // max(1, stored(rows)))])
         classes = np.unique(y) if self.classifies else None
-        least = 0.0 if self.classifies else float(np.asarray(y, np.float64).min(initial=np.inf))
-        return Survey(n, d, float(share.sum()), least, classes, keys[kept], rows[kept], y[kept], share[kept])
+        values = np.zeros(1) if self.classifies else np.asarray(y, np.float64)
+        least, most = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+        return Survey(n, d, float(share.sum()), least, most, classes, keys[kept], rows[kept], y[kept], share[kept])
 
 
 def checked(number: int, rows: Any, y: Any, weight: Any) -> tuple[Any, Any, Array]:
@@ -136,6 +138,8 @@ class BlockPass:
 
     def __call__(self, number: int, rows: Any, y: Any, weight: Any) -> BlockSums:
         rows, y, share = checked(number, rows, y, weight)
+        if not len(y):
+            return BlockSums(0, 0.0, np.zeros_like(self.x), np.zeros_like(self.x), None)
         n, problem = len(y), self.problem(rows, y, share, Penalty())
         found = problem.anchor(self.x)
         diagonal = sampled_newton.hessian_diagonal(problem, row_curvatures(problem, self.x) * n)
@@ -200,11 +204,12 @@ def survey(
     """Read all blocks once: the problem of all rows, and that of a sample of them in memory."""
     classifies, sample = LOSSES[loss].classifies, RowSample(SAMPLE)
     widths: set[int] = set()
-    n, total, least, known = 0, 0.0, math.inf, np.empty(0)
+    n, total, least, most, known = 0, 0.0, math.inf, -math.inf, np.empty(0)
     # Where the number of blocks is known, each offers a few times its share of the sample and not more.
     each = SAMPLE if source.count is None else OFFERED * SAMPLE // max(1, source.count)
     for part in source.map(Surveyor(seed, classifies, each)):
-        n, total, widths, least = n + part.n, total + part.total, widths | {part.d}, min(least, part.least)
+        n, total, widths = n + part.n, total + part.total, widths | {part.d}
+        least, most = min(least, part.least), max(most, part.most)
         if len(widths) > 1:
             raise ValueError(f"blocks have {sorted(widths)} columns: give all of them the same number")
         if classifies:
@@ -214,9 +219,8 @@ def survey(
         raise ValueError("there are no rows: give at least one block with one row")
     if not total > 0:
         raise ValueError("all rows have the weight 0: give some row a weight above 0")
-    if loss == "tweedie" and (least < 0 or (scale == 2 and least == 0)):
-        words = "above 0" if scale == 2 else "0 or above"
-        raise ValueError(f"y goes down to {least:g}: this loss takes numbers {words}")
+    if loss == "tweedie":
+        inputs.counts(np.array([least, most]), scale)
     if classifies and len(known) < 2:
         raise ValueError(f"y has one class alone ({known[0]!r}): a classifier needs at least two classes")
     if len(known) > 2 and loss != "logistic":

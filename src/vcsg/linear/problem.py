@@ -128,7 +128,8 @@ class Problem:
         if not self.sparse:
             return (readable(self.rows),)
         starts = self.rows.indptr.astype(np.int64, copy=False)
-        return readable(self.rows.data), readable(self.rows.indices), readable(starts)
+        found = map(np.ascontiguousarray, (self.rows.data, self.rows.indices, starts))  # loops go by addresses
+        return tuple(map(readable, found))
 
     @cached_property
     def model(self) -> tuple[Any, ...]:

@@ -172,7 +172,10 @@ class CorrectedHessian:
         sy = s @ y.T
         lower = np.tril(sy, -1)
         U, M = np.vstack([hs, y]), np.block([[s @ hs.T, lower], [lower.T, -np.diag(np.diagonal(sy))]])
-        return U, np.linalg.solve(M, U)
+        try:
+            return U, np.linalg.solve(M, U)
+        except np.linalg.LinAlgError:  # steps that are parallel to rounding
+            return U, np.linalg.lstsq(M, U, rcond=None)[0]
 
     def times(self, step: Array) -> Array:
         """The product with a step."""

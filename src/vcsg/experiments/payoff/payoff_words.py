@@ -66,7 +66,8 @@ def _took(found: Payoff, cell: PayoffCell, unit: str) -> str:
     cost, name = cell.cost(found.goal, unit), f"{ESTIMATORS[cell.estimator].label}, b = {cell.b}"
     if math.isinf(cost):
         return f"({name}) did not come there"
-    return f"{cost:.3g} {'passes' if unit == 'passes' else 's'} ({name})"
+    unit_text = "s" if unit == "seconds" else "pass" if f"{cost:.3g}" == "1" else "passes"
+    return f"{cost:.3g} {unit_text} ({name})"
 
 
 def rows(found: Payoff) -> list[list[str]]:

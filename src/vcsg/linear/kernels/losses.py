@@ -78,7 +78,8 @@ def decay(t: Traced) -> Traced:
     t = where_negative(t, t, -t)
     t = where_negative(t + 700.0, -700.0, t)
     shifted = fma(t, 1.4426950408889634, 6755399441055744.0)  # rounds: the last bit of 1.5·2⁵² is 1
-    k = shifted - 6755399441055744.0
+    # A flag of its own keeps numba from allowing LLVM to reorder it, which without FMA would take the rounding back.
+    k = Traced(t.builder, t.builder.fsub(shifted.value, shifted.same(6755399441055744.0), flags=("nsz",)))
     r = fma(k, -0.6931471803691238, t)
     r = fma(k, -1.9082149292705877e-10, r)
     r2 = r * r
