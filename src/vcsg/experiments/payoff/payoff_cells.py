@@ -12,6 +12,7 @@ from pathlib import Path
 from vcsg.experiments.payoff.gradient_estimators import BASE, ESTIMATORS, RULES, parts_of
 from vcsg.files import write_text
 from vcsg.study.records import Row, RunRecord, load
+from vcsg.study.running.runs import is_complete
 
 UNITS = ("passes", "seconds")
 DIGITS = 6
@@ -163,9 +164,9 @@ def _by_seed(cell: PayoffCell, base: PayoffCell, goal: float, unit: str) -> Iter
 
 
 def complete_runs(folder: Path) -> list[RunRecord]:
-    """The runs of a study that have come to their end."""
+    """The runs of a study that have come to their end, or diverged."""
     found = load(folder / "runs") if (folder / "runs").is_dir() else []
-    return [run for run in found if run.status in ("finished", "failed") and run.evaluations]
+    return [run for run in found if is_complete(run) and run.evaluations]
 
 
 def read_cells(records: Iterable[RunRecord], measure: str, least: float | None) -> list[PayoffCell]:
