@@ -340,7 +340,7 @@ def test_blocks_that_are_there_once_alone_are_seen(data: tuple[Any, Any]) -> Non
 def test_targets_that_a_loss_does_not_take(data: tuple[Any, Any]) -> None:
     X, _ = data
     for loss, y, text in (
-        ("poisson", -np.ones(6000), "down to -1: .* 0 or above"),
+        ("poisson", -np.ones(6000), "from -1 to -1: .* 0 or above"),
         ("gamma", np.zeros(6000), "above 0"),
     ):
         with pytest.raises(ValueError, match=text):
