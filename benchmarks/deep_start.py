@@ -22,7 +22,7 @@ import vcsg
 from vcsg.study.compare import parse_seeds
 from vcsg.workloads import DataError, tiny_imagenet
 from vcsg.workloads.folders import data_folders
-from vcsg.workloads.models import VGG_16
+from vcsg.workloads.models import VGG_16, with_he_weights
 
 Samples = tuple[Tensor, Tensor]
 WIDTH = 8
@@ -66,13 +66,7 @@ def narrow_vgg(seed: int) -> nn.Sequential:
         layers.append(nn.MaxPool2d(2))
     units = 512 // WIDTH
     layers += [nn.Flatten(), nn.Linear(before, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(units, 200))
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            nn.init.kaiming_uniform_(parameter, nonlinearity="relu")
-        else:
-            nn.init.zeros_(parameter)
-    return model
+    return with_he_weights(nn.Sequential(*layers, nn.Linear(units, 200)))
 
 
 def outputs(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -34,16 +34,7 @@ class RowCounter:
     def counted(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """The closure of a step, counted at its first evaluation."""
         self.rows = None
-        first = True
-
-        def evaluate() -> Any:
-            nonlocal first
-            if not first:
-                return closure()
-            first = False
-            return self._evaluate(closure)
-
-        return evaluate
+        return _first(self._evaluate, closure)
 
     @property
     def module(self) -> nn.Module | None:
@@ -91,16 +82,7 @@ class ModelRows:
         self._steps += 1
         if samples < 2 or (self._steps > LOOKS and self._steps % BETWEEN):
             return closure
-        first = True
-
-        def evaluate() -> Any:
-            nonlocal first
-            if not first:
-                return closure()
-            first = False
-            return self._evaluate(closure, params, samples)
-
-        return evaluate
+        return _first(lambda own: self._evaluate(own, params, samples), closure)
 
     def _evaluate(self, closure: Callable[[], Any], params: Sequence[Tensor], samples: int) -> Any:
         calls: list[list[tuple[int, ...]]] = []
@@ -130,6 +112,18 @@ class ModelRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_steps": 0, "_model": None}
+
+
+def _first(look: Callable[[Callable[[], Any]], Any], closure: Callable[[], Any]) -> Callable[[], Any]:
+    """The closure, whose first evaluation goes by way of `look`."""
+    first = True
+
+    def evaluate() -> Any:
+        nonlocal first
+        looked_at, first = first, False
+        return look(closure) if looked_at else closure()
+
+    return evaluate
 
 
 def _hides_rows(tensor: Tensor) -> bool:

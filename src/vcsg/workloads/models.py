@@ -93,7 +93,11 @@ def vgg_16(channels: int = 3, pixels: int = 64, classes: int = 200) -> nn.Sequen
         layers.append(nn.MaxPool2d(2))
     layers += [nn.Flatten(), nn.Linear(before * (pixels // 32) ** 2, 512), nn.ReLU()]
     layers += [nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, classes)]
-    model = nn.Sequential(*layers)
+    return with_he_weights(nn.Sequential(*layers))
+
+
+def with_he_weights(model: nn.Sequential) -> nn.Sequential:
+    """The model with weights that are uniform with variance 2/fan-in, and biases of 0."""
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.kaiming_uniform_(parameter, nonlinearity="relu")
