@@ -18,6 +18,7 @@ import vcsg
 from vcsg.gpu import executor as graphed_module
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.study import baselines
+from vcsg.study.adapter import Baseline
 from vcsg.training.clock import Clock
 from vcsg.training.engine import StepEngine
 from vcsg.training.limits import Limits
@@ -228,8 +229,19 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     torch.testing.assert_close(vector(found.model), vector(whole.model), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("make", [baselines.sgd_momentum, baselines.adamw, baselines.torch_muon])
-def test_baselines(make: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "outside"),
+    [
+        ("sgd-momentum", ""),
+        ("adamw", ""),
+        ("torch-muon", ""),
+        ("schedule-free-adamw", "counts its steps in Python"),
+        ("prodigy", "on the host"),
+    ],
+)
+def test_baselines(name: str, outside: str) -> None:
+    """Those whose steps a graph cannot repeat have their gradients from graphs, and take their own steps."""
+    make: Any = baselines.BASELINES[name]
     ends = []
     for engine in ("graphed", "eager"):
         model = net()
@@ -243,8 +255,32 @@ def test_baselines(make: Any) -> None:
         )  # fmt: skip
         run.run(Never(), Silent("", optimizer, True))
         assert executes.notes["engine"] == engine
+        if engine == "graphed":
+            assert executes.notes["graphs"] > 0
+            assert outside in executes.notes.get("gradients_alone", "")
+            assert bool(outside) == ("gradients_alone" in executes.notes)
         ends.append(vector(model))
     torch.testing.assert_close(*ends, rtol=1e-9, atol=1e-9)
+
+
+class Moving(torch.optim.SGD):
+    """An optimizer that puts its parameters into new memory."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = p.data.clone()
+
+
+def test_an_optimizer_that_moves_its_parameters_is_left_to_single_steps() -> None:
+    model = net()
+    optimizer = Baseline(Moving(model.parameters(), lr=1e-2), N, 7, 2, uncapturable="its parameters move")
+    source = TensorSource("data", data(), torch.device("cuda"))
+    executes = StepEngine("auto", optimizer, model, lambda batch: cross_entropy(model(batch[0]), batch[1]), source)
+    assert executes.advance(5)[0] == optimizer.phase.size(0)  # the first step alone
+    assert executes.advance(5) == (0, 0.0)
+    assert "other memory" in executes.notes["engine_reason"]
 
 
 def test_single_precision_learns() -> None:

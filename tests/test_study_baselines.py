@@ -30,8 +30,6 @@ from vcsg.study.baselines import (
     torch_muon,
 )
 from vcsg.study.protocols import Entry, default_step, smoothness_method
-from vcsg.training.engine import StepEngine
-from vcsg.training.sources import TensorSource
 
 N, B = 50, 8
 
@@ -208,15 +206,6 @@ def test_muon_leaves_convolutions_and_vectors_to_adamw() -> None:
     assert ([p.ndim for p in others["params"]], others["lr"]) == ([4, 1, 1], 3e-4)
     assert [g["lr"] for g in torch_muon(nn.Linear(2, 2).parameters(), N, lr=0.1)._optimizer.param_groups] == [0.1, 0.1]
     assert torch_muon([nn.Parameter(torch.zeros(3))], N, lr=0.1).lr == 0.1
-
-
-@pytest.mark.parametrize(("name", "why"), [("schedule-free-adamw", "in Python"), ("prodigy", "on the host")])
-def test_what_a_graph_cannot_repeat_is_not_captured(name: str, why: str) -> None:
-    model = net()
-    source = TensorSource("data", samples(), torch.device("cpu"))
-    engine = StepEngine("auto", BASELINES[name](model.parameters(), N, seed=0), model, lambda batch: batch[0], source)
-    assert engine.notes["engine"] == "eager"
-    assert why in engine.notes["engine_reason"]
 
 
 @pytest.mark.parametrize(("name", "package"), [("schedule-free-adamw", "schedulefree"), ("prodigy", "prodigyopt")])

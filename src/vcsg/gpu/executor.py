@@ -124,6 +124,9 @@ class GraphExecutor:
         samples: where batches come from.
     """
 
+    outside = ""
+    """Why a part of a step is left out of the graphs: none is."""
+
     def __init__(
         self, executor: ClosureExecutor, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples
     ) -> None:

@@ -32,6 +32,9 @@ DIRECT_CALLS = 3
 Body = Callable[[list[Any], Tensor], None]
 """(batches of data, a row of two numbers for each) → does the work of a step with each batch, and measures it."""
 
+Call = Callable[[Tensor, Tensor], None]
+"""(indices of samples, a row of two numbers for each step) → takes the steps with these samples: a graph, or more."""
+
 
 class Uncapturable(RuntimeError):
     """The work of a step is not such that a graph could repeat it; says why."""
@@ -109,12 +112,10 @@ class Replays:
             return single, 1
         return self.graph((key, most), lambda: body(most), size, most), most
 
-    def run(
-        self, phase: Phase, first: int, count: int, choose: Callable[[int], tuple[Graph, int]]
-    ) -> list[list[float]]:
+    def run(self, phase: Phase, first: int, count: int, choose: Callable[[int], tuple[Call, int]]) -> list[list[float]]:
         """Take `count` steps of a phase, from `first` on; returns what each measured. Step k begins `choose(k)`.
 
-        That returns how many steps the graph has, too. Where one cannot be captured those before it are done, and the
+        That returns how many steps the call takes, too. Where one cannot be captured those before it are done, and the
         next call says why.
         """
         if self._fault is not None:
@@ -124,9 +125,9 @@ class Replays:
         k = 0
         try:
             while k < count:
-                graph, steps = choose(k)
+                call, steps = choose(k)
                 bounds = phase.bounds(first + k).start, phase.bounds(first + k + steps - 1).stop
-                graph(indices[slice(*bounds)], measured[k : k + steps])
+                call(indices[slice(*bounds)], measured[k : k + steps])
                 k += steps
         except Uncapturable as fault:
             if k == 0:

@@ -10,13 +10,13 @@ import bisect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from vcsg.gpu.graphs import Graph, Replays, Samples, Uncapturable, equal
+from vcsg.gpu.graphs import Call, Graph, Replays, Samples, Uncapturable, equal
 from vcsg.run.feeding import PhaseSampler, feed
 from vcsg.run.randomness import seeded
 from vcsg.run.record import Record, Until
@@ -26,6 +26,7 @@ from vcsg.run.vectors import all_finite
 STEPS = 16
 """The steps in one CUDA graph."""
 COUNTS_IN_PYTHON = "the optimizer counts its steps in Python, and a CUDA graph would repeat the same count"
+MOVED = "the optimizer gives its parameters other memory, where a CUDA graph does not find them"
 
 
 class Steps(Protocol):
@@ -72,7 +73,7 @@ class Baseline:
         n: the number of samples.
         b: the mini-batch size.
         seed: the seed of the order of the samples.
-        uncapturable: why a CUDA graph cannot repeat its steps; "" where one can.
+        uncapturable: why a CUDA graph cannot repeat its steps, but only the gradients before them; "" where it can.
     """
 
     record: Record | None = None
@@ -159,9 +160,8 @@ class Baseline:
         return loss
 
     def graphed(self, model: nn.Module, objective: Callable[[Any], Tensor], samples: Samples) -> GraphedBaseline:
-        if self._uncapturable:
-            raise Uncapturable(self._uncapturable)
-        return GraphedBaseline(self._optimizer, objective, samples)
+        made = GraphedBaseline if not self._uncapturable else GraphedGradients
+        return made(self._optimizer, objective, samples, self._uncapturable)
 
     @torch.no_grad()
     def advance(self, engine: GraphedBaseline, most: int, limit: float) -> tuple[int, float]:
@@ -245,10 +245,19 @@ class Baseline:
 
 
 class GraphedBaseline:
-    """Steps of an optimizer as CUDA graphs, as those of the family are (`vcsg.gpu.executor`)."""
+    """Steps of an optimizer as CUDA graphs, as those of the family are (`vcsg.gpu.executor`).
 
-    def __init__(self, optimizer: Steps, objective: Callable[[Any], Tensor], samples: Samples) -> None:
-        self._optimizer, self._objective = optimizer, objective
+    Args:
+        optimizer: what takes the steps.
+        objective: batch → its mean loss.
+        samples: where batches come from.
+        outside: why its steps are left out of the graphs, which then have the gradients alone; "" where they are not.
+    """
+
+    def __init__(
+        self, optimizer: Steps, objective: Callable[[Any], Tensor], samples: Samples, outside: str = ""
+    ) -> None:
+        self._optimizer, self._objective, self.outside = optimizer, objective, outside
         self._params = [p for group in optimizer.param_groups for p in group["params"]]
         devices = {t.device for t in (*self._params, *samples.tensors)}
         if len(devices) > 1 or next(iter(devices)).type != "cuda":
@@ -268,11 +277,12 @@ class GraphedBaseline:
     def run(self, phase: Phase, first: int, count: int) -> list[float]:
         """Take `count` steps of a phase; returns their losses."""
         sizes = [phase.size(k) for k in range(first, first + count)]
+        found = self._replays.run(phase, first, count, lambda k: self._next(sizes[k : k + STEPS]))
+        return [loss for loss, _ in found]
 
-        def choose(k: int) -> tuple[Graph, int]:
-            return self._replays.series(sizes[k], equal(sizes[k : k + STEPS]), STEPS, lambda _: self._steps, sizes[k])
-
-        return [loss for loss, _ in self._replays.run(phase, first, count, choose)]
+    def _next(self, sizes: list[int]) -> tuple[Call, int]:
+        """What takes the next steps, with mini-batches of these sizes, and how many of them."""
+        return self._replays.series(sizes[0], equal(sizes), STEPS, lambda _: self._steps, sizes[0])
 
     def _steps(self, batches: list[Any], measured: Tensor) -> None:
         for batch, row in zip(batches, measured, strict=True):
@@ -287,3 +297,36 @@ class GraphedBaseline:
         with torch.enable_grad():
             loss = self._objective(batch)
             return loss.detach(), torch.autograd.grad(loss, self._params, allow_unused=True)
+
+
+class GraphedGradients(GraphedBaseline):
+    """CUDA graphs of the gradients of an optimizer whose steps no graph can repeat: it takes them in between."""
+
+    def __init__(self, optimizer: Steps, objective: Callable[[Any], Tensor], samples: Samples, outside: str) -> None:
+        super().__init__(optimizer, objective, samples, outside)
+        self._places = [p.data_ptr() for p in self._params]
+        self._gradients: list[Tensor | None] = [None] * len(self._params)
+
+    def _next(self, sizes: list[int]) -> tuple[Call, int]:
+        graph = self._replays.graph(sizes[0], lambda: self._leave_gradients, sizes[0])
+        return partial(self._step, graph), 1
+
+    def _step(self, graph: Graph, indices: Tensor, measured: Tensor) -> None:
+        if [p.data_ptr() for p in self._params] != self._places:
+            raise Uncapturable(MOVED)
+        graph(indices, measured)
+        for p, gradient in zip(self._params, self._gradients, strict=True):
+            p.grad = gradient
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _leave_gradients(self, batches: list[Any], measured: Tensor) -> None:
+        """Copy the gradients to places of their own, which the optimizer may overwrite, and graphs fill again."""
+        loss, found = self._gradient(batches[0])
+        for k, gradient in enumerate(found):
+            if gradient is None:
+                continue
+            if (place := self._gradients[k]) is None:
+                place = self._gradients[k] = torch.empty_like(self._params[k])
+            place.copy_(gradient)
+        measured[0, 0].copy_(loss)

@@ -71,7 +71,8 @@ class StepEngine:
         if self._graphed is None:
             return {"engine": "eager", "engine_reason": self.reason}
         graphs, seconds = self._graphed.captured
-        return {"engine": "graphed", "graphs": graphs, "capture_seconds": round(seconds, 3)}
+        notes = {"engine": "graphed", "graphs": graphs, "capture_seconds": round(seconds, 3)}
+        return notes | ({"gradients_alone": self._graphed.outside} if self._graphed.outside else {})
 
     def advance(self, most: int = STEPS_AT_ONCE, limit: float = math.inf) -> tuple[int, float]:
         """Take up to `most` steps at once, until `limit` gradients are counted.
