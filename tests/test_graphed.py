@@ -181,7 +181,7 @@ def test_a_run_that_overflows_counts_as_the_eager_run_does(caplog: pytest.LogCap
         torch.manual_seed(0)
         model = nn.Linear(6, 3).double().cuda()
         caplog.clear()
-        result = vcsg.fit(model, lambda o, t: (o - t).pow(4).mean(), (X, X[:, :3]), "scsg", B=64, b=4, L=1e-3,
+        result = vcsg.fit(model, lambda o, t: (o - t).pow(4).mean(), (X, X[:, :3]), "batching-svrg", B=64, b=4, L=1e-3,
                           passes=6, engine=engine, seed=1)  # fmt: skip
         counts.append((result.ifo, [r.ifo for r in result.records], len(caplog.records)))
     assert caplog.records

@@ -136,25 +136,38 @@ def _words(speedup: str) -> str:
 
 
 def test_the_searches_on_mnist(tmp_path: Path) -> None:
-    """The best of every complete search, by its training loss."""
-    with tarfile.open(RESULTS / "mnist" / "searches-h200.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    """The best of every search, by its training loss; and what the page says of the runs that followed."""
+    runs = load(*(path for path in records_of("mnist", tmp_path) if path.name == "mnist"))
     trials: dict[str, list[RunRecord]] = {}
-    for run in load(tmp_path):
-        trials.setdefault(run.config.label.replace(", b_min=16", "").replace(", b=16", ""), []).append(run)
+    for run in runs:
+        if run.config.role == "search":
+            trials.setdefault(run.config.label.replace(", b_min=16", "").replace(", b=16", ""), []).append(run)
     page = (RESULTS / "mnist" / "README.md").read_text(encoding="utf-8")
     losses = {}
     for label, own in trials.items():
-        if len(own) < 15:
-            assert label == "Muon (torch)"
-            continue
+        assert len(own) == 15
         best = min(own, key=lambda run: run.final["train_loss"])
         losses[label] = best.final["train_loss"]
         least = " (the least)" if label == "VCSG" else ""
         cells = f"{best.notes['b']}{least} | {best.config.options['lr']:.3g} | {best.notes['factor']:.3g}"
         assert f"| {label} | {cells} | {losses[label]:.4f} |" in page, (label, cells, losses[label])
-    assert len(losses) == 6
+    assert len(losses) == 7
     assert min(losses[name] for name in ("SVRG", "SCSG", "VCSG")) > 5 * losses["SGD, momentum 0.9"]
+    made: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in runs:
+        if run.config.role == "run":
+            made.setdefault((run.config.protocol, run.config.method), []).append(run)
+    ends = {key: [run.final["test_error"] for run in own] for key, own in made.items()}
+    assert max(ends.pop(("default", "auto"))) < min(map(min, ends.values())), "auto ends lower than all others"
+    reducing = {name: statistics.median(ends["tuned", name]) for name in ("vcsg", "scsg", "svrg")}
+    assert min(reducing, key=reducing.__getitem__) == "vcsg"
+    told = [" ".join(run.notes.get("warnings", [])).count("diverged") for run in made["tuned", "scsg"]]
+    assert told == [0, 10, 3]
+    assert "it diverged, 10 and 3 times" in page
+    slow, quick = (
+        statistics.median(way("seconds", MNIST)(made[key])) for key in (("paper", "vcsg"), ("tuned", "sgd-momentum"))
+    )
+    assert round(slow / quick) == 18, "an eighteenth of the time"
 
 
 def of(section: Section, protocol: str, method: str) -> list[RunRecord]:

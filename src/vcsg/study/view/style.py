@@ -11,6 +11,7 @@ from vcsg.study.records import RunRecord
 # Okabe and Ito's colours, told apart by every kind of colour vision; their yellow is too pale for a line.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#8C8C8C"
 
 DASHES: dict[str, tuple[float, ...]] = {
     "solid": (),
@@ -45,7 +46,7 @@ LOOKS = {
     "paper-sgd": Look(ORANGE, "dot"),
     "sgd-momentum": Look(BLACK, "longdashdot"),
     "adamw": Look(PURPLE, "longdash"),
-    "torch-muon": Look(BLUE, "longdash"),
+    "torch-muon": Look(GREY, "longdash"),
     "schedule-free-adamw": Look(GREEN, "longdash"),
     "prodigy": Look(SKY, "longdashdot"),
     "auto": Look(ORANGE),
