@@ -52,6 +52,10 @@ class Penalty:
         """l1, l2 and rational, as the compiled loops take them."""
         return self.l1, self.l2, self.rational
 
+    def times(self, factor: float) -> Penalty:
+        """The penalty with every weight multiplied by a factor."""
+        return Penalty(factor * self.l1, factor * self.l2, factor * self.rational, self.positive)
+
     @property
     def curvature(self) -> float:
         """A bound on the second derivative of the smooth part in each coordinate."""

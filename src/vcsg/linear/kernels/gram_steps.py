@@ -1,0 +1,209 @@
+"""Least squares with an L1 penalty from second moments: a whole path of penalty weights as one compiled call.
+
+With the Gram matrix G, b = Σ (w_i/n) y_i a_i and m = Σ (w_i/n) y_i², f(w) = m/2 − bᵀw + wᵀGw/2 + l1·‖w‖₁ + l2·‖w‖²/2,
+so that no row is read. Coordinate descent keeps the slopes s = Gw − b: a coefficient that stays costs one comparison,
+one that moves a line of G.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vcsg.linear.kernels.column_steps import POINTS, combination, least_slope
+from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.lanes import offset_pointer, pointer
+from vcsg.linear.kernels.penalties import shrunk
+from vcsg.linear.kernels.rows import add_row
+
+STILL = 2e-15
+"""The steps of an epoch, times curvature, that are rounding alone: in units of b and of w times curvature."""
+REACHED, USED_UP, ROUNDED = 0, 1, 2
+"""How the descent ended: ‖∇f‖ ≤ tol, no epochs are left, or rounding."""
+
+
+@inlined
+def set_slopes(gram: Any, b: Any, d: int, w: Any, s: Any) -> float:
+    """s ← Gw − b; the sum of the squares of b and of w_j·G_jj, beside which steps may be rounding alone."""
+    size = 0.0
+    for j in range(d):
+        s[j] = -b[j]
+        bent = gram[j * d + j] * w[j]
+        size += b[j] * b[j] + bent * bent
+    for j in range(d):
+        if w[j] != 0.0:
+            add_row(gram, j * d, d, w[j], s, 0)
+    return size
+
+
+@inlined
+def go_on(before: Any, last: Any, ratio: float, d: int, w: Any) -> None:
+    """w ← a start for the next weight, `ratio` further on the line through the last two solutions.
+
+    A coefficient that is 0 at one of the two, or would change its sign, stays as it is.
+    """
+    for j in range(d):
+        further = last[j] + ratio * (last[j] - before[j])
+        w[j] = last[j] if before[j] == 0.0 or last[j] * further <= 0.0 else further
+
+
+@inlined
+def square_norm(d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
+    """‖∇f‖², of the subgradient of least norm."""
+    found = 0.0
+    for j in range(d):
+        slope = least_slope(s[j] + l2 * w[j], w[j], l1, positive)
+        found += slope * slope
+    return found
+
+
+@inlined
+def epoch(gram: Any, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
+    """Minimise f over one coefficient after the other; the sum of the squared steps, each times its curvature."""
+    moved = 0.0
+    for j in range(d):
+        a = gram[j * d + j]
+        if a + l2 > 0.0:
+            target = a * w[j] - s[j]
+            step = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2) - w[j]
+            if step != 0.0:
+                w[j] += step
+                moved += (a + l2) * (a + l2) * step * step
+                add_row(gram, j * d, d, step, s, 0)
+    return moved
+
+
+@inlined
+def value(b: Any, d: int, w: Any, s: Any, l1: float, l2: float) -> float:
+    """f(w) − f(0) = wᵀ(s − b)/2 + l1·‖w‖₁ + l2·‖w‖²/2."""
+    found = 0.0
+    for j in range(d):
+        found += w[j] * (s[j] - b[j] + l2 * w[j]) / 2.0 + l1 * abs(w[j])
+    return found
+
+
+@inlined
+def extrapolate(
+    points: Any, slopes: Any, coefficients: Any, b: Any, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool
+) -> None:
+    """Move w and s to the combination of the last epochs' points and slopes, where f is lower there.
+
+    `points` and `slopes` have POINTS + 1 lines of d numbers, the first of which becomes the combination.
+    """
+    least = 0.0
+    for j in range(d):
+        point, slope = 0.0, 0.0
+        for m in range(POINTS):
+            point += coefficients[m] * points[(m + 1) * d + j]
+            slope += coefficients[m] * slopes[(m + 1) * d + j]
+        points[j], slopes[j] = point, slope
+        least = min(least, point)
+    if not (positive and least < 0.0) and value(b, d, points, slopes, l1, l2) < value(b, d, w, s, l1, l2):
+        for j in range(d):
+            w[j], s[j] = points[j], slopes[j]
+
+
+@inlined
+def duality_gap(residual: float, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
+    """What f is above its minimum at most, from the dual point tθ, θ_i = (w_i/n)(a_iᵀw − y_i), for which Aᵀθ = s.
+
+    t = 1 where there is an l2, else the largest for which |ts| ≤ l1. With r = Σ (w_i/n)(a_iᵀw − y_i)², the argument
+    `residual`, the gap is (1 − t)²r/2 + Σ_j (t·w_j·s_j + l1·|w_j| + l2·w_j²/2 + (|s_j| − l1)₊²/(2·l2)), and no term of
+    the sum is below 0 but by rounding.
+    """
+    largest, t, found = 0.0, 1.0, 0.0
+    for j in range(d):
+        excess = -s[j] if positive else abs(s[j])
+        largest = max(largest, excess)
+        if l2 > 0.0 and excess > l1:
+            found += (excess - l1) * (excess - l1) / (2.0 * l2)
+    if l2 == 0.0 and largest > l1:
+        t = l1 / largest
+    for j in range(d):
+        found += w[j] * (t * s[j] + l2 * w[j] / 2.0) + l1 * abs(w[j])
+    return max(found + (1.0 - t) * (1.0 - t) * residual / 2.0, 0.0)
+
+
+@njit
+def descend(
+    gram: Any, b: Any, w: Any, s: Any, l1: float, l2: float, positive: bool, tol: float, budget: float, recent: Any,
+    recent_slopes: Any, coefficients: Any,
+) -> Any:  # fmt: skip
+    """Move w to where ‖∇f‖ ≤ tol, and s with it; return ‖∇f‖, the number of epochs and 1, and how it ended.
+
+    Every few epochs, their points are extrapolated (Anderson). What is returned is measured with s = Gw − b computed
+    anew, for steps and extrapolations leave their rounding in s. `descend_path` says what the arguments are.
+    """
+    d, kept, kept_slopes = s.size, pointer(recent), pointer(recent_slopes)
+    slopes, lines, targets = pointer(s), pointer(gram), pointer(b)
+    size, fresh, passes, count = set_slopes(lines, targets, d, w, slopes), True, 1.0, 0
+    while True:
+        norm = math.sqrt(square_norm(d, w, slopes, l1, l2, positive))
+        if norm <= tol or passes >= budget:
+            if fresh:
+                return norm, passes, REACHED if norm <= tol else USED_UP
+            size, fresh = set_slopes(lines, targets, d, w, slopes), True
+            continue
+        moved, exact = epoch(lines, d, w, slopes, l1, l2, positive), fresh
+        passes, fresh = passes + 1.0, False
+        if moved <= STILL * STILL * size:
+            size, fresh = set_slopes(lines, targets, d, w, slopes), True
+            if exact:
+                return math.sqrt(square_norm(d, w, slopes, l1, l2, positive)), passes, ROUNDED
+        for j in range(d):
+            kept[count * d + j], kept_slopes[count * d + j] = w[j], slopes[j]
+        if count == POINTS:
+            if combination(recent, coefficients):
+                extrapolate(kept, kept_slopes, pointer(coefficients), targets, d, w, slopes, l1, l2, positive)
+            for j in range(d):
+                kept[j], kept_slopes[j] = w[j], slopes[j]
+            count = 0
+        count += 1
+
+
+@njit
+def descend_path(
+    gram: Any, b: Any, square: float, alphas: Any, l1: float, l2: float, positive: bool, tol: float, budget: float,
+    first: int, last: int, points: Any, seen: Any, s: Any, recent: Any, recent_slopes: Any, coefficients: Any,
+) -> None:  # fmt: skip
+    """Solve for the weights alphas[first:last] of the penalty, each from the solutions before.
+
+    Args:
+        gram: G, d × d; a column that is to have the coefficient 0 has a line and a column of 0.
+        b: the products of columns and targets.
+        square: m, the mean of y².
+        alphas: the weights.
+        l1: the share of ‖w‖₁: its weight is alpha·l1.
+        l2: the share of ‖w‖²/2.
+        positive: whether coefficients stay at 0 or above.
+        tol: the bound on ‖∇f‖, in units of the weight of ‖w‖₁ where that is below 1.
+        budget: the largest number of epochs for each weight, and 1 for the start.
+        first: the number of the first weight.
+        last: the number of the weight after the last.
+        points: a line for each weight, whose first d numbers become the solution; those of the first weight are its
+            start.
+        seen: becomes a line for each weight: f, ‖∇f‖, the duality gap, the epochs and 1, and how the descent ended.
+        s: room for slopes.
+        recent: room for the points of POINTS + 1 epochs.
+        recent_slopes: room for their slopes.
+        coefficients: room for POINTS numbers.
+    """
+    d, width, targets, slopes = b.size, points.shape[1], pointer(b), pointer(s)
+    for k in range(first, last):
+        w, one, two = offset_pointer(pointer(points), k * width), alphas[k] * l1, alphas[k] * l2
+        if k > 0:
+            earlier = max(k - 2, 0)
+            apart = alphas[k - 1] - alphas[earlier]
+            ratio = (alphas[k] - alphas[k - 1]) / apart if apart != 0.0 else 0.0
+            places = earlier * width, (k - 1) * width
+            go_on(offset_pointer(pointer(points), places[0]), offset_pointer(pointer(points), places[1]), ratio, d, w)
+        bound = tol * min(1.0, one) if one > 0.0 else tol
+        norm, passes, ended = descend(
+            gram, b, w, s, one, two, positive, bound, budget, recent, recent_slopes, coefficients
+        )  # fmt: skip
+        residual = square
+        for j in range(d):
+            residual += w[j] * (slopes[j] - targets[j])
+        seen[k, 0] = square / 2.0 + value(targets, d, w, slopes, one, two)
+        seen[k, 1], seen[k, 2] = norm, duality_gap(max(residual, 0.0), d, w, slopes, one, two, positive)
+        seen[k, 3], seen[k, 4] = passes, ended
