@@ -18,7 +18,7 @@ import numpy as np
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.duality import duality_gap
-from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, WELSCH
+from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, SQUARED, WELSCH
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Journal, Solution
@@ -103,7 +103,9 @@ class ProgressBar:
 def without_features(problem: Problem, tol: float) -> Array:
     """The best point with all coefficients 0: intercepts alone."""
     x = np.zeros(problem.shape)
-    if problem.bias:
+    if problem.bias and problem.loss.code == SQUARED:
+        x[0, -1] = float(problem.shares @ problem.y) / problem.bias
+    elif problem.bias:
         alone = replace(problem, rows=np.zeros((problem.n, 1)), penalty=Penalty(l2=1.0))
         start = np.zeros(alone.shape)
         if problem.loss.code in (HUBER, GEMAN_MCCLURE, WELSCH):  # they have slopes or curvature near y alone

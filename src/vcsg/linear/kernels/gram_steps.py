@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from vcsg.linear.kernels.column_steps import POINTS, combination, least_slope
-from vcsg.linear.kernels.compiled import inlined, njit
+from vcsg.linear.kernels.compiled import njit, pasted
 from vcsg.linear.kernels.lanes import offset_pointer, pointer
 from vcsg.linear.kernels.penalties import shrunk
 from vcsg.linear.kernels.rows import add_row
@@ -22,7 +22,7 @@ REACHED, USED_UP, ROUNDED = 0, 1, 2
 """How the descent ended: ‖∇f‖ ≤ tol, no epochs are left, or rounding."""
 
 
-@inlined
+@pasted
 def set_slopes(gram: Any, b: Any, d: int, w: Any, s: Any) -> float:
     """s ← Gw − b; the sum of the squares of b and of w_j·G_jj, beside which steps may be rounding alone."""
     size = 0.0
@@ -36,7 +36,7 @@ def set_slopes(gram: Any, b: Any, d: int, w: Any, s: Any) -> float:
     return size
 
 
-@inlined
+@pasted
 def go_on(before: Any, last: Any, ratio: float, d: int, w: Any) -> None:
     """w ← a start for the next weight, `ratio` further on the line through the last two solutions.
 
@@ -47,7 +47,7 @@ def go_on(before: Any, last: Any, ratio: float, d: int, w: Any) -> None:
         w[j] = last[j] if before[j] == 0.0 or last[j] * further <= 0.0 else further
 
 
-@inlined
+@pasted
 def square_norm(d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
     """‖∇f‖², of the subgradient of least norm."""
     found = 0.0
@@ -57,7 +57,7 @@ def square_norm(d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) ->
     return found
 
 
-@inlined
+@pasted
 def epoch(gram: Any, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
     """Minimise f over one coefficient after the other; the sum of the squared steps, each times its curvature."""
     moved = 0.0
@@ -73,7 +73,7 @@ def epoch(gram: Any, d: int, w: Any, s: Any, l1: float, l2: float, positive: boo
     return moved
 
 
-@inlined
+@pasted
 def value(b: Any, d: int, w: Any, s: Any, l1: float, l2: float) -> float:
     """f(w) − f(0) = wᵀ(s − b)/2 + l1·‖w‖₁ + l2·‖w‖²/2."""
     found = 0.0
@@ -82,7 +82,7 @@ def value(b: Any, d: int, w: Any, s: Any, l1: float, l2: float) -> float:
     return found
 
 
-@inlined
+@pasted
 def extrapolate(
     points: Any, slopes: Any, coefficients: Any, b: Any, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool
 ) -> None:
@@ -103,7 +103,7 @@ def extrapolate(
             w[j], s[j] = points[j], slopes[j]
 
 
-@inlined
+@pasted
 def duality_gap(residual: float, d: int, w: Any, s: Any, l1: float, l2: float, positive: bool) -> float:
     """What f is above its minimum at most, from the dual point tθ, θ_i = (w_i/n)(a_iᵀw − y_i), for which Aᵀθ = s.
 

@@ -8,18 +8,21 @@ make G takes one multiplication of matrices; all that follows is cheap.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from vcsg.linear.kernels.column_steps import LEVEL, POINTS
-from vcsg.linear.kernels.gram_steps import ROUNDED, USED_UP, descend_path
+from vcsg.linear.kernels.gram_steps import REACHED, ROUNDED, USED_UP, descend_path
 from vcsg.linear.kernels.losses import SQUARED
 from vcsg.linear.problem import Array, Penalty, Problem
-from vcsg.linear.solution import Journal, Solution
+from vcsg.linear.solution import HistoryEntry, Solution
 from vcsg.linear.solvers.lbfgs import blas_threads
 
+NAME = "coordinate-descent"
+"""What histories call it."""
 WIDEST = 2000
 """The largest number of features of a Gram matrix."""
 TALLEST = 1
@@ -103,26 +106,24 @@ def solve_path(
     solutions: list[Solution] = []
     chunk, messages = max(1, int(AT_ONCE / d**2)), _messages(passes)
     for first in range(0, count, chunk):
-        journal, last = Journal(passes), min(first + chunk, count)
+        began, last = time.perf_counter(), min(first + chunk, count)
         descend_path(
             known.G, known.b, known.square, weights, unit.l1, unit.l2, unit.positive, tol, passes, first, last,
             points, seen, *room,
         )  # fmt: skip
         if bias:
             points[first:last, -1] = (known.level - points[first:last, :-1] @ known.centre) / bias
+        seconds = time.perf_counter() - began
         for k, (value, norm, gap, epochs, ended) in enumerate(seen[first:last].tolist(), first):
-            entries = Journal(passes, passes=epochs, began=journal.began)
-            entries.note("coordinate-descent", 0, value, norm)
             if not math.isfinite(value + norm):
                 raise FloatingPointError(f"f = {value} and ‖∇f‖ = {norm}")
-            message, converged = messages[int(ended)], not ended
-            found = Solution(points[k : k + 1], entries.history, converged, message, "coordinate-descent", gap=gap)
-            solutions.append(found)
+            history = [HistoryEntry(NAME, 0, value, norm, epochs, seconds)]
+            solutions.append(Solution(points[k : k + 1], history, not ended, messages[int(ended)], NAME, gap=gap))
             tick()
     return solutions
 
 
 def _messages(passes: float) -> dict[int, str]:
     """By how a descent ended, a sentence on it."""
-    rounding, used_up = "f falls no further, for rounding", f"{passes:g} passes are used up"
-    return {0: "‖∇f‖ ≤ tol", ROUNDED: rounding, USED_UP: used_up}
+    used_up = f"{passes:g} passes are used up"
+    return {REACHED: "‖∇f‖ ≤ tol", USED_UP: used_up, ROUNDED: "f falls no further, for rounding"}
