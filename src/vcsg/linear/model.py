@@ -38,9 +38,6 @@ ALPHA = 1e-4
 PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
 
-MERGED = 20_000
-"""The largest n·d for which equal rows are merged, where the solver does not find the exact minimum."""
-
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
     """The common part of classifier and regressor: checks of the input, the call of a solver, and its result."""
@@ -133,7 +130,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"positive=True beside method = {method.name!r}, whose steps know no bounds: leave one out"
             )
-        if problem.n * problem.d <= MERGED and not (schedule and self._exact(problem)):
+        if problem.n * problem.d <= newton.EXACT and not (schedule and self._exact(problem)):
             problem = _merged(problem, method)
         with self._overflow_explained(problem):
             if schedule:
@@ -149,7 +146,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return solution
 
     def _exact(self, problem: Problem) -> bool:
-        """Whether the one minimum is found up to rounding, by Newton's method."""
+        """Whether the one minimum of small data is found up to rounding, by Newton's method."""
         if not (problem.smooth and problem.penalty.l2 and self.solver in ("auto", "newton")):
             return False
         return self.solver == "newton" or newton.work(problem) <= (NEWTON if problem.outputs == 1 else NEWTON_OUTPUTS)
@@ -255,6 +252,8 @@ def _default_schedule(method: Method) -> GrowingAnchor | None:
     schedule = method.schedule
     if not isinstance(schedule, GrowingAnchor):
         return None
+    if method is _named("growing-svrg"):  # to make a method for comparison takes as long as a thousand rows
+        return schedule
     default = growing_svrg(schedule.first_B, schedule.growth, schedule.b)
     return schedule if method == default else None
 

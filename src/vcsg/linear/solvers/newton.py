@@ -1,4 +1,4 @@
-"""Newton's method for small problems, which are solved as far as rounding allows: it costs next to nothing."""
+"""Newton's method for small problems. The smallest are solved as far as rounding allows: it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from vcsg.linear.solution import Journal, Solution
 
 STEPS = 50
 """The largest number of Newton steps."""
+EXACT = 20_000
+"""The largest n·d for which one output is solved as far as rounding allows, and not to the tolerance alone; other
+solvers get rows of which equal ones are merged. So weights are repetitions there, whatever the tolerance."""
 
 
 def work(problem: Problem) -> float:
@@ -51,7 +54,9 @@ def _solve(H: Array, gradient: Array) -> Array:
 
 
 def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution:
-    """Newton's method from the start on, beyond tol as far as rounding allows; for a smooth convex f."""
+    """Newton's method from the start on, for a smooth convex f: for small data and for several outputs beyond tol, as
+    far as rounding allows.
+    """
     x, norm = start.copy(), math.inf
     if problem.outputs == 1:
         norm, regular = _compiled(problem, x, tol, journal)
@@ -71,7 +76,7 @@ def _compiled(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple
     budget = max(1, math.ceil(min(journal.left, 1e6)))
     n, width = problem.n, problem.d + (problem.bias != 0)
     room = np.empty((n, width)), np.empty((width, width)), np.empty((n, 1)), np.zeros(x.shape), np.empty(width)
-    terms = problem.penalty.l2, tol, budget
+    terms = problem.penalty.l2, tol, n * problem.d <= EXACT, budget
     lines, used, regular = newton_steps(*model, x, kept, gradient, smooth, *terms, seen, *room)
     before = journal.passes
     for passes, value, norm in seen[:lines].tolist():
