@@ -222,8 +222,10 @@ class Problem:
         Rows of weight 0 are left out. So weights and repeated rows give one and the same problem, whatever solves it.
         """
         dense = self.rows.toarray() if self.sparse else self.rows
-        used = self.weight > 0
-        table, weight = distinct(np.column_stack([dense, self.y])[used], self.weight[used])
+        table, weight = np.column_stack([dense, self.y]), self.weight
+        if self.has_unused_rows:
+            table, weight = table[weight > 0], weight[weight > 0]
+        table, weight = distinct(table, weight)
         rows, y = np.ascontiguousarray(table[:, :-1], dense.dtype), np.ascontiguousarray(table[:, -1], np.float64)
         weight *= len(y) / self.n
         return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from vcsg.linear.kernels.compiled import njit
@@ -13,10 +12,8 @@ HALVINGS = 30
 """How often a step may be halved before f counts as not falling any more."""
 FLOOR = 1e-15
 """The ‖∇f‖ at which rounding counts as reached, in units of that at the start."""
-RENEWAL, RENEWAL_WIDTH = 1.2, 8.0
-"""The time of a Hessian and its factor in passes: 1.2 and an eighth of the number of unknowns."""
-AHEAD = 2.0
-"""The expected passes with the factor at hand, in units of that time, from which on a new one pays."""
+LONGEST, NARROW = 2, 4
+"""The most passes that a factor is kept for: 2 and a quarter of the number of unknowns, twice as long as it takes."""
 LEVEL = 1e-12
 """The relative difference of two values of f below which rounding decides, and ‖∇f‖ is compared in their place."""
 
@@ -30,8 +27,8 @@ def newton_steps(
     """Move x by Newton steps, halved until f falls, until ‖∇f‖ ≤ tol.
 
     A factor of the Hessian is kept as long as that pays. Near the solution, where the last step left a share r of ‖∇f‖,
-    the next one leaves r² with a new factor and 2r with the same one, so that half of the passes that are left are
-    saved by a new one, at most: fewer than it costs where r is small or little is left to do.
+    the next one leaves r² with a new factor and 2r with the same one. So a new one saves half of the passes that are
+    left at most, and is made where these are expected to take twice as long as it does.
 
     Args:
         rows: the dense rows, as a tuple of one array.
@@ -60,8 +57,8 @@ def newton_steps(
     """
     (n, d), width = rows[0].shape, direction.size
     value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
-    passes, lines, anew, goal = 1, 1, True, min(tol, FLOOR * norm) if exact else tol
-    longest = AHEAD * (RENEWAL + width / RENEWAL_WIDTH)
+    passes, lines, anew = 1, 1, True
+    goal, longest = min(tol, FLOOR * norm) if exact else tol, LONGEST + width // NARROW
     seen[0, 0], seen[0, 1], seen[0, 2] = 1.0, value, norm
     while lines < seen.shape[0] and passes < budget and norm > goal:
         if anew:
@@ -101,6 +98,8 @@ def newton_steps(
         lines += 1
         if norm <= goal or (norm <= tol and anew and norm > before / 2):
             break
-        left = norm / before * (2.0 if anew else 1.0)
-        anew = left > 0.5 or math.log(norm / goal) > longest * math.log(1.0 / left)
+        left, expected = norm / before * (2.0 if anew else 1.0), norm
+        for _ in range(longest):
+            expected *= left
+        anew = left > 0.5 or expected > goal
     return lines, passes, True
