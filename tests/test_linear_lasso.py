@@ -185,13 +185,14 @@ def test_the_gap_from_moments_far_from_the_solution(unit: Penalty) -> None:
     problem = regression(True)
     known = moments.moments(problem)
     assert known is not None
-    for epochs in (1.0, 2.0, 3.0):
-        found = moments.solve_path(known, FALLING, unit, 1.0, 0.0, epochs, nothing)
+    for passes in (1.0, 1.5, 2.0):
+        found = moments.solve_path(known, FALLING, unit, 1.0, 0.0, passes, nothing)
         for alpha, solution in zip(FALLING, found, strict=True):
             part = problem.with_penalty(unit.times(float(alpha)))
             assert solution.gap == pytest.approx(duality_gap(part, solution.x), rel=1e-9, abs=1e-11)
-        assert not found[-1].converged
-        assert (found[-1].message, found[-1].history[-1].passes) == (f"{epochs:g} passes are used up", epochs)
+        assert found[-1].history[-1].passes < passes + 8
+        if passes == 1:
+            assert {(solution.converged, solution.message) for solution in found} == {(False, "1 passes are used up")}
 
 
 def test_a_path_from_moments_is_that_of_scikit_learn() -> None:
@@ -242,6 +243,20 @@ def test_what_has_no_moments() -> None:
     assert moments.moments(make_problem("squared", n=7, d=8, bias=1.0)) is None
     with np.errstate(over="ignore", invalid="ignore"):
         assert moments.moments(replace(problem, rows=problem.rows * 1e200)) is None
+
+
+def test_a_path_of_columns_that_are_nearly_alike() -> None:
+    """Coordinate descent alone takes more than a thousand epochs: every weight is met by a step over all in use."""
+    rng = np.random.default_rng(0)
+    X = np.cumsum(rng.normal(size=(300, 12)) * np.append(1.0, np.full(11, 0.01)), axis=1)
+    y = X @ (rng.normal(size=12) + 0.5) + rng.normal(size=300)
+    for positive in (False, True):
+        path = linear_path(X, y, n_alphas=30, tol=1e-7, positive=positive)
+        assert {solution.solver for solution in path.solutions} == {"coordinate-descent"}
+        assert all(solution.converged and solution.history[-1].passes < 100 for solution in path.solutions)
+        for alpha, coef in zip(path.alphas[::7], path.coefs[::7, 0], strict=True):
+            peer = Lasso(alpha=alpha, tol=1e-12, max_iter=10**6, positive=positive).fit(X, y)
+            np.testing.assert_allclose(coef, peer.coef_, atol=1e-4)
 
 
 def test_a_path_of_equal_columns() -> None:

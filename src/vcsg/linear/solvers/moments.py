@@ -96,12 +96,13 @@ def solve_path(
         unit: the penalty of the weight 1.
         bias: the value of the intercept's feature; 0 for no intercept.
         tol: the bound on ‖∇f‖, in units of the weight of ‖w‖₁ where that is below 1.
-        passes: the largest number of epochs of coordinate descent for each weight, the first of which is its start.
+        passes: the largest number of passes for each weight, the first of which is its start; a pass reads all of G.
         tick: called for every solution.
     """
     count, d = len(alphas), len(known.b)
     points, seen = np.zeros((count, d + 1)), np.empty((count, 5))
-    room = np.empty(d), np.empty((POINTS + 1, d)), np.empty((POINTS + 1, d)), np.empty(POINTS)
+    epochs, moved = [np.empty((POINTS + 1, d)) for _ in range(2)], [np.empty(d) for _ in range(2)]
+    room = moved[0], *epochs, np.empty(POINTS), np.empty((d, d)), moved[1], np.empty(d, np.int64)
     weights = np.ascontiguousarray(alphas, np.float64)
     solutions: list[Solution] = []
     chunk, messages = max(1, int(AT_ONCE / d**2)), _messages(passes)
@@ -114,10 +115,10 @@ def solve_path(
         if bias:
             points[first:last, -1] = (known.level - points[first:last, :-1] @ known.centre) / bias
         seconds = time.perf_counter() - began
-        for k, (value, norm, gap, epochs, ended) in enumerate(seen[first:last].tolist(), first):
+        for k, (value, norm, gap, read, ended) in enumerate(seen[first:last].tolist(), first):
             if not math.isfinite(value + norm):
                 raise FloatingPointError(f"f = {value} and ‖∇f‖ = {norm}")
-            history = [HistoryEntry(NAME, 0, value, norm, epochs, seconds)]
+            history = [HistoryEntry(NAME, 0, value, norm, read, seconds)]
             solutions.append(Solution(points[k : k + 1], history, not ended, messages[int(ended)], NAME, gap=gap))
             tick()
     return solutions
