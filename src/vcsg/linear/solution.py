@@ -23,7 +23,7 @@ class HistoryEntry(NamedTuple):
     gradient_norm: float
     """‖∇f‖ of the objective over these rows."""
     passes: float
-    """Passes over all n rows up to here; a row evaluated at one point counts 1/n, an epoch over all coefficients 1."""
+    """Passes over all n rows up to here; a row evaluated at one point counts 1/n, a line of second moments 1/d."""
     seconds: float
 
     def __str__(self) -> str:
