@@ -23,6 +23,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,14 @@ SHAPES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "heavy-tailed": lambda: dense(2 * 10**4, 50, 13, "heavy-tailed"),
 }
 """Shapes on which other solvers are at their best, or ours may be at its worst."""
+SMALL: dict[str, Callable[[], tuple[Any, Any]]] = {
+    f"{n} x {d}": partial(dense, n, d, 15)
+    for n, d in (
+        (100, 5), (100, 20), (100, 50), (100, 130), (400, 12), (400, 30), (600, 55), (1000, 10), (1000, 20), (1000, 50),
+        (2000, 20), (3000, 10), (5000, 5), (5000, 20), (5000, 50),
+    )
+}  # fmt: skip
+"""Small data, on which a fit takes a fraction of a millisecond."""
 HELD_OUT = ("mnist 0-4/5-9", "correlated 2e5", "sparse d=1e4")
 """Sets that nothing was tuned on."""
 
@@ -356,7 +365,7 @@ def compare(
             "ratio": peer_time / own, "norm2": fastest(ways["ours"], target) is not None,
         })  # fmt: skip
         print(
-            f"{task.name:<15} {task.lam:8.1e} {target:8.0e} {1e3 * own:9.1f} ms {1e3 * peer_time:10.1f} ms  "
+            f"{task.name:<15} {task.lam:8.1e} {target:8.0e} {1e3 * own:9.2f} ms {1e3 * peer_time:10.2f} ms  "
             f"{peer:<16} {peer_time / own:6.2f} ×{'' if rows[-1]['norm2'] else '  NOT REACHED'}",
             flush=True,
         )
@@ -494,7 +503,9 @@ def penalty_weight(text: str, n: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sets", default=",".join(SETS), help='which sets, by comma; "shapes" for all of SHAPES')
+    parser.add_argument(
+        "--sets", default=",".join(SETS), help='which sets, by comma; "shapes", "small" for all of these'
+    )
     parser.add_argument("--lambdas", default="1e-4,1/n", help="weights of the penalty, by comma; c/n for c over n")
     parser.add_argument("--peers", default=",".join(PEERS), help="which peers, by comma")
     parser.add_argument("--repeats", type=int, default=REPEATS)
@@ -516,13 +527,14 @@ def measure(options: argparse.Namespace) -> None:
     print(f"compiling took {precompile():.1f} s (kept on disk; not in the times below)")
     print(f"{'set':<15} {'λ':>8} {'‖∇f‖² ≤':>8} {'ours':>12} {'best peer':>13}")
     figures = []
-    names = list(SHAPES) if options.sets == "shapes" else options.sets.split(",")
+    groups, known = {"shapes": list(SHAPES), "small": list(SMALL)}, SETS | SHAPES | SMALL
+    names = groups.get(options.sets) or options.sets.split(",")
     if options.l1:
         for name in names:
-            compare_lasso(name, *(SETS | SHAPES)[name](), options.repeats)
+            compare_lasso(name, *known[name](), options.repeats)
         return
     for name in names:
-        X, y = (SETS | SHAPES)[name]()
+        X, y = known[name]()
         for lam in (penalty_weight(text, len(y)) for text in options.lambdas.split(",")):
             task = Task(name, X, y, lam)
             for target in TARGETS:  # what this kind of data still has to compile or to load
@@ -536,7 +548,7 @@ def measure(options: argparse.Namespace) -> None:
     if not options.skip_penalty:
         print("\nNon-convex penalty λΣw²/(1 + w²)")
         for name in names:
-            X, y = (SETS | SHAPES)[name]()
+            X, y = known[name]()
             compare_rational(Task(name, X, y, 1e-4, rational=True), options.limit)
     if not options.skip_bandwidth:
         bandwidth()

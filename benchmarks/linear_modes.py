@@ -5,6 +5,8 @@
     python benchmarks/linear_modes.py reads                      reads of a file to a given ‖∇f‖, beside other solvers
     python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
     python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
+    python benchmarks/linear_modes.py poisson                    small Poisson regressions, beside scikit-learn
+    python benchmarks/linear_modes.py cross-validation           the L1 penalty by five folds, beside scikit-learn
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
 
 Ratios are of runs that take turns. `cores` measures wall time and wants a quiet machine; the others CPU time.
@@ -13,6 +15,7 @@ Ratios are of runs that take turns. `cores` measures wall time and wants a quiet
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -23,13 +26,14 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import optimize, sparse
 from sklearn.datasets import load_digits
-from sklearn.linear_model import Lasso, LogisticRegression, SGDClassifier, lasso_path
+from sklearn.linear_model import Lasso, LassoCV, LogisticRegression, PoissonRegressor, SGDClassifier, lasso_path
 from threadpoolctl import threadpool_limits
 
 from vcsg.linear import (
@@ -37,6 +41,7 @@ from vcsg.linear import (
     LinearClassifier,
     LinearClassifierCV,
     LinearRegressor,
+    LinearRegressorCV,
     Penalty,
     Problem,
     blocks,
@@ -274,7 +279,7 @@ def path(repeats: int) -> None:
         ("dense 300 × 3000", dense, dense @ coef[:3000] + rng.standard_normal(300)),
         ("sparse 2000 × 5000", thin, thin @ coef + 0.3 * rng.standard_normal(2000)),
     ]
-    for n, d in ((1000, 50), (400, 10), (100, 5)):
+    for n, d in ((1000, 50), (400, 10), (100, 5), (150, 8), (60, 20), (800, 30), (100, 60), (4000, 500)):
         small = rng.standard_normal((n, d))
         sets.append((f"dense {n} × {d}", small, small @ rng.standard_normal(d) + rng.standard_normal(n)))
     for name, X, y in sets:
@@ -286,15 +291,23 @@ def path(repeats: int) -> None:
                 print(f"{key} does not get there", file=sys.stderr)
             else:
                 runs[key] = run, tol
-        times: dict[str, list[float]] = {key: [] for key in runs}
-        for _ in range(repeats):
-            for key, (run, tol) in runs.items():
-                began = time.process_time()
-                run(tol)
-                times[key].append(time.process_time() - began)
-        medians = {key: statistics.median(values) for key, values in times.items()}
-        line = (f"{key} {1e3 * t:.1f} ms ({t / medians['ours']:.2f} ×)" for key, t in medians.items())
-        print(f"{name}: {', '.join(line)}", flush=True)
+        _print_medians(name, in_turn({key: partial(run, tol) for key, (run, tol) in runs.items()}, repeats))
+
+
+def in_turn(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """The median CPU seconds of runs that take turns."""
+    times: dict[str, list[float]] = {key: [] for key in runs}
+    for _ in range(repeats):
+        for key, run in runs.items():
+            began = time.process_time()
+            run()
+            times[key].append(time.process_time() - began)
+    return {key: statistics.median(values) for key, values in times.items()}
+
+
+def _print_medians(name: str, medians: dict[str, float]) -> None:
+    line = (f"{key} {1e3 * t:.2f} ms ({t / medians['ours']:.2f} ×)" for key, t in medians.items())
+    print(f"{name}: {', '.join(line)}", flush=True)
 
 
 def largest_gap(X: Any, y: Any, alphas: Any, coefs: Any) -> float:
@@ -388,6 +401,58 @@ def _single_solvers(X: Any, y: Any, alpha: float) -> dict[str, Callable[[float],
     return found
 
 
+# --- Poisson regression, and weights by cross-validation
+
+
+def poisson(repeats: int) -> None:
+    """Poisson regressions of small data to ‖∇f‖ ≤ 1e-2 and 1e-4, beside scikit-learn's two solvers."""
+    for n, d in ((100, 5), (400, 12), (1000, 20), (2000, 20), (2000, 50), (3000, 10), (5000, 5), (100, 130)):
+        for size, tol in itertools.product((0.5, 1.0), (1e-2, 1e-4)):
+            rng = np.random.default_rng(0)
+            X = rng.standard_normal((n, d))
+            y = rng.poisson(np.exp(X @ (size * rng.standard_normal(d) / np.sqrt(d)))).astype(float)
+            medians = in_turn(_poisson_solvers(X, y, 1 / n, tol), repeats)
+            _print_medians(f"{n} × {d}, deviation {size:g}, ‖∇f‖ ≤ {tol:.0e}", medians)
+
+
+def _poisson_solvers(X: Any, y: Any, lam: float, tol: float) -> dict[str, Callable[[], Any]]:
+    """By name, fits that reach the tolerance: the peers with the largest of a ladder of quarter decades that does."""
+    problem = Problem(X, y, np.ones(len(y)), LOSSES["tweedie"], 1.0, penalty=Penalty(l2=lam))
+
+    def ours() -> Any:
+        return LinearRegressor("poisson", alpha=lam, tol=tol, random_state=0).fit(X, y)
+
+    def peer(solver: str, limit: float) -> Any:
+        return PoissonRegressor(alpha=lam, solver=solver, tol=limit, max_iter=5000).fit(X, y)
+
+    def reached(model: Any) -> bool:
+        return problem.anchor(np.append(model.coef_, model.intercept_)[None, :]).norm <= 1.001 * tol
+
+    assert reached(ours())
+    found: dict[str, Callable[[], Any]] = {"ours": ours}
+    for solver in ("lbfgs", "newton-cholesky"):
+        limit = next((t for t in 10.0 ** -np.arange(0, 10, 0.25) if reached(peer(solver, t))), None)
+        if limit is not None:
+            found[solver] = partial(peer, solver, limit)
+    return found
+
+
+def cross_validation(repeats: int) -> None:
+    """The weight of an L1 penalty by five folds and fifty weights, both at their default tolerance, 1e-4."""
+    for n, d in ((100, 5), (400, 10), (1000, 50), (50_000, 100)):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, d))
+        y = X @ rng.standard_normal(d) + rng.standard_normal(n)
+        runs: dict[str, Callable[[], Any]] = {
+            "ours": lambda X=X, y=y: LinearRegressorCV(n_alphas=50, eps=1e-2).fit(X, y),  # type: ignore[misc]
+            "scikit-learn": lambda X=X, y=y: LassoCV(alphas=50, eps=1e-2).fit(X, y),  # type: ignore[misc]
+        }
+        own, other = (run() for run in runs.values())
+        _print_medians(
+            f"{n} × {d}, coefficients within {np.abs(own.coef_ - other.coef_).max():.0e}", in_turn(runs, repeats)
+        )
+
+
 # --- ten classes
 
 
@@ -427,9 +492,15 @@ def classes(repeats: int) -> None:
         )
 
 
+MODES: dict[str, Callable[[int], None]] = {
+    "path": path, "lasso": lasso, "poisson": poisson, "cross-validation": cross_validation, "classes": classes,
+}  # fmt: skip
+"""What takes the number of repeats alone."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("compile", "cores", "reads", "path", "lasso", "classes"))
+    parser.add_argument("what", choices=("compile", "cores", "reads", *MODES))
     parser.add_argument("--threads", default="1,2", help="numbers of threads, by comma")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, help="rows of the file that `reads` makes (500,000), or of `cores` (2e6)")
@@ -446,7 +517,7 @@ def main() -> None:
             if options.what == "reads":
                 reads(options.rows, 40)
             else:
-                {"path": path, "lasso": lasso, "classes": classes}[options.what](options.repeats)
+                MODES[options.what](options.repeats)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ ORDER: dict[str, list[str]] = {
     ],
     "linear.kernels": [
         "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "loops", "lazy", "paired",
-        "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps",
+        "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
     ],
     "linear.solvers": [
-        "newton", "lbfgs", "condensed", "growing", "dual", "working_set", "interior_point", "choice", "automatic",
+        "newton", "lbfgs", "moments", "growing", "dual", "working_set", "interior_point", "choice", "automatic",
         "family",
     ],
     "workloads": [

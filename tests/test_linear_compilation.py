@@ -78,19 +78,20 @@ def test_rows_that_may_not_be_written_to_take_the_same_loops() -> None:
 
 FIRST_FIT = """
 import numpy as np
-from vcsg.linear import LinearClassifier
+from vcsg.linear import LinearClassifier, linear_path
 from vcsg.linear.kernels.notice import NOTICE
 rng = np.random.default_rng(0)
 X = rng.normal(size=({n}, 20))
-LinearClassifier(random_state=0).fit(X, X[:, 0] + rng.logistic(size={n}) > 0)
+y = X[:, 0] + rng.logistic(size={n})
+LinearClassifier(random_state=0).fit(X, y > 0) if {fit} else linear_path(X, y, n_alphas=5)
 print(NOTICE.done)
 """
 
 
-@pytest.mark.parametrize(("n", "most"), [(10_000, 13), (1000, 8)])
-def test_a_first_fit_compiles_few_functions(n: int, most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("n", "fit", "most"), [(10_000, True, 13), (1000, True, 8), (1000, False, 12)])
+def test_a_first_fit_or_path_compiles_few_functions(n: int, fit: bool, most: int, tmp_path: Path) -> None:
     """Each takes numba a tenth of a second or more; a first fit once compiled 45 and took seven seconds."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", FIRST_FIT.format(n=n)]
+    command = [sys.executable, "-c", FIRST_FIT.format(n=n, fit=fit)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     assert 5 < int(done.stdout) <= most

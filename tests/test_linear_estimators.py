@@ -186,6 +186,13 @@ def test_classes_are_sorted_and_numbered(dtype: str, names: list[int]) -> None:
     np.testing.assert_array_equal(numbers, inverse.astype(float), strict=True)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # scikit-learn's, on its way to the error
+@pytest.mark.parametrize("values", [[0.5, 1.0], [0.0, np.inf], [0.0, np.nan]])
+def test_numbers_that_are_no_classes_are_refused(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"Unknown label type|contains"):
+        classifier._encoded(np.array(values * 20))
+
+
 def test_squared_hinge_for_several_classes_is_one_against_the_rest() -> None:
     X, y = data(classes=3)
     ours = LinearClassifier("squared-hinge", alpha=0.01, tol=1e-8).fit(X, y)

@@ -1,4 +1,4 @@
-"""The L1 penalty: quadratic models over columns and their minima, working sets, and rows that stand for all rows."""
+"""The L1 penalty: quadratic models over columns and their minima, working sets, and second moments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy import optimize, sparse
 from sklearn.linear_model import ElasticNet, Lasso
 
 from vcsg.linear import LOSSES, LinearRegressor, Penalty, Problem, linear_path, solve
+from vcsg.linear.duality import duality_gap
 from vcsg.linear.kernels import column_steps
 from vcsg.linear.path import ahead
-from vcsg.linear.solution import Solution
-from vcsg.linear.solvers import lbfgs
-from vcsg.linear.solvers.condensed import condensed
+from vcsg.linear.solution import Journal, Solution
+from vcsg.linear.solvers import lbfgs, moments, working_set
 
 # --- the quadratic model
 
@@ -133,39 +133,139 @@ def test_working_sets_keep_to_their_budget_and_take_a_warm_start() -> None:
     np.testing.assert_allclose(again.x, full.x, atol=1e-4)
 
 
-# --- rows that stand for all rows
+# --- paths from second moments
+
+PATH_TERMS = [
+    Penalty(l1=1.0), Penalty(l1=0.4, l2=0.6), Penalty(l1=1.0, positive=True), Penalty(l1=0.3, l2=0.7, positive=True),
+    Penalty(l2=1.0, positive=True),
+]  # fmt: skip
+FALLING = np.geomspace(2.0, 0.01, 12)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("terms", [Penalty(l1=0.1), Penalty(l1=0.05, l2=0.1)], ids=str)
-def test_few_rows_stand_for_all(intercept: bool, terms: Penalty) -> None:
-    """f differs by the same constant at all points with the best intercept, and the minimum is scikit-learn's."""
+def nothing() -> None:
+    """Count no fit."""
+
+
+def regression(intercept: bool, n: int = 300, dtype: type = np.float64) -> Problem:
+    """Weighted rows about a mean of 3, with neighbouring columns alike and one that is constant."""
     rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(300, 12)) + 3, rng.random(300)
-    y = X @ rng.normal(size=12) + rng.normal(size=300)
-    weight *= 300 / weight.sum()
-    problem = Problem(X, y, weight, LOSSES["squared"], bias=float(intercept), penalty=terms)
-    small = condensed(problem)
-    assert small is not None
-    assert small.problem.rows.shape == (12, 12)
-    points = [np.append(rng.normal(size=12), 0.0)[None, :] for _ in range(3)]
-    differences = [problem.anchor(small.whole(x, problem.bias)).value - small.problem.anchor(x).value for x in points]
-    np.testing.assert_allclose(differences, differences[0], rtol=1e-9)
-    found = small.whole(solve(small.problem, np.zeros((1, 13)), tol=1e-10).x, problem.bias)
-    alpha, ratio = terms.l1 + terms.l2, terms.l1 / (terms.l1 + terms.l2)
-    peer = ElasticNet(alpha=alpha, l1_ratio=ratio, fit_intercept=intercept, tol=1e-14, max_iter=10**5)
-    peer.fit(X, y, weight)
-    np.testing.assert_allclose(found[0, :-1], peer.coef_, atol=1e-6)
-    assert found[0, -1] == pytest.approx(peer.intercept_, abs=1e-5)
+    X = rng.normal(size=(n, 12)) + 3
+    X[:, 1:6] += 2 * X[:, :5]
+    X[:, 11] = 5.0
+    y = X[:, :11] @ np.where(np.arange(11) % 3, rng.normal(size=11), 0.0) + rng.normal(size=n)
+    weight = rng.random(n) * (rng.random(n) < 0.9)
+    return Problem(X.astype(dtype), y, weight * n / weight.sum(), LOSSES["squared"], bias=float(intercept))
 
 
-def test_what_has_no_few_rows() -> None:
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("unit", PATH_TERMS, ids=str)
+def test_a_path_from_moments_is_that_of_all_rows(unit: Penalty, intercept: bool, dtype: type) -> None:
+    """f, ‖∇f‖ and the gap are those of a pass over all rows; the coefficients are those of working sets."""
+    problem = regression(intercept, dtype=dtype)
+    known = moments.moments(problem)
+    assert known is not None
+    found = moments.solve_path(known, FALLING, unit, problem.bias, 1e-7, 1e4, nothing)
+    for alpha, solution in zip(FALLING, found, strict=True):
+        part = problem.with_penalty(unit.times(float(alpha)))
+        here, last = part.anchor(solution.x), solution.history[-1]
+        assert here.norm <= 1e-7
+        assert last.objective == pytest.approx(here.value, rel=1e-12)
+        assert last.gradient_norm == pytest.approx(here.norm, abs=1e-11)
+        assert solution.gap == pytest.approx(duality_gap(part, solution.x), abs=1e-11)
+        assert (solution.converged, solution.message) == (True, "‖∇f‖ ≤ tol")
+        assert not intercept or solution.x[0, 11] == 0
+        rows = working_set.solve(part, np.zeros(part.shape), 1e-9, Journal(1e4))
+        np.testing.assert_allclose(solution.x, rows.x, atol=2e-5)
+        assert not unit.positive or (solution.x[0, :-1] >= 0).all()
+
+
+@pytest.mark.parametrize("unit", PATH_TERMS, ids=str)
+def test_the_gap_from_moments_far_from_the_solution(unit: Penalty) -> None:
+    problem = regression(True)
+    known = moments.moments(problem)
+    assert known is not None
+    for passes in (1.0, 1.5, 2.0):
+        found = moments.solve_path(known, FALLING, unit, 1.0, 0.0, passes, nothing)
+        for alpha, solution in zip(FALLING, found, strict=True):
+            part = problem.with_penalty(unit.times(float(alpha)))
+            assert solution.gap == pytest.approx(duality_gap(part, solution.x), rel=1e-9, abs=1e-11)
+        assert found[-1].history[-1].passes < passes + 8
+        if passes == 1:
+            assert {(solution.converged, solution.message) for solution in found} == {(False, "1 passes are used up")}
+
+
+def test_a_path_from_moments_is_that_of_scikit_learn() -> None:
+    problem = regression(True)
+    path = linear_path(
+        problem.rows, problem.y, penalty="elasticnet", l1_ratio=0.4, alphas=FALLING, sample_weight=problem.weight,
+        tol=1e-9,
+    )  # fmt: skip
+    assert path.solutions[0].solver == "coordinate-descent"
+    for alpha, coef, intercept in zip(path.alphas, path.coefs[:, 0], path.intercepts[:, 0], strict=True):
+        peer = ElasticNet(alpha=alpha, l1_ratio=0.4, tol=1e-14, max_iter=10**5).fit(
+            problem.rows, problem.y, problem.weight
+        )
+        np.testing.assert_allclose(coef, peer.coef_, atol=1e-6)
+        assert intercept == pytest.approx(peer.intercept_, abs=1e-5)
+
+
+def test_a_path_from_moments_in_several_calls_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, ticks = moments.moments(regression(True)), list[int]()
+    assert known is not None
+
+    def solved() -> np.ndarray:
+        found = moments.solve_path(known, FALLING, PATH_TERMS[0], 1.0, 1e-6, 1e3, lambda: ticks.append(1))
+        return np.concatenate([solution.x for solution in found])
+
+    whole = solved()
+    for size in (1.0, 5 * 12**2):
+        monkeypatch.setattr(moments, "AT_ONCE", size)
+        np.testing.assert_allclose(solved(), whole, atol=1e-13)
+    assert len(ticks) == 3 * len(FALLING)
+
+
+def test_a_path_from_moments_ends_where_rounding_does() -> None:
+    problem = regression(False)
+    known = moments.moments(problem)
+    assert known is not None
+    for solution in moments.solve_path(known, FALLING, PATH_TERMS[1], 0.0, 0.0, 1e6, nothing):
+        assert solution.message == "f falls no further, for rounding"
+        assert solution.history[-1].gradient_norm < 1e-11
+        assert solution.history[-1].passes < 1e5
+
+
+def test_what_has_no_moments() -> None:
     problem = make_problem("squared", n=60, d=8, bias=1.0)
-    assert condensed(problem) is not None
-    assert condensed(replace(problem, loss=LOSSES["huber"])) is None
-    assert condensed(make_problem("squared", n=60, d=8, bias=1.0, form="sparse")) is None
-    assert condensed(make_problem("squared", n=15, d=8, bias=1.0)) is None
-    assert condensed(replace(problem, rows=np.repeat(problem.rows[:, :1], 8, axis=1))) is None  # a singular G
+    assert moments.moments(problem) is not None
+    assert moments.moments(replace(problem, loss=LOSSES["huber"])) is None
+    assert moments.moments(make_problem("squared", n=60, d=8, bias=1.0, form="sparse")) is None
+    assert moments.moments(make_problem("squared", n=7, d=8, bias=1.0)) is None
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert moments.moments(replace(problem, rows=problem.rows * 1e200)) is None
+
+
+def test_a_path_of_columns_that_are_nearly_alike() -> None:
+    """Coordinate descent alone takes more than a thousand epochs: every weight is met by a step over all in use."""
+    rng = np.random.default_rng(0)
+    X = np.cumsum(rng.normal(size=(300, 12)) * np.append(1.0, np.full(11, 0.01)), axis=1)
+    y = X @ (rng.normal(size=12) + 0.5) + rng.normal(size=300)
+    for positive in (False, True):
+        path = linear_path(X, y, n_alphas=30, tol=1e-7, positive=positive)
+        assert {solution.solver for solution in path.solutions} == {"coordinate-descent"}
+        assert all(solution.converged and solution.history[-1].passes < 100 for solution in path.solutions)
+        for alpha, coef in zip(path.alphas[::7], path.coefs[::7, 0], strict=True):
+            peer = Lasso(alpha=alpha, tol=1e-12, max_iter=10**6, positive=positive).fit(X, y)
+            np.testing.assert_allclose(coef, peer.coef_, atol=1e-4)
+
+
+def test_a_path_of_equal_columns() -> None:
+    """G is singular: any share of the one coefficient will do, and their sum is that of one column."""
+    problem = regression(True)
+    rows = np.repeat(problem.rows[:, :3], 2, axis=1)
+    once = linear_path(np.ascontiguousarray(problem.rows[:, :3]), problem.y, alphas=FALLING, tol=1e-8)
+    twice = linear_path(rows, problem.y, alphas=FALLING, tol=1e-8)
+    np.testing.assert_allclose(twice.coefs[:, 0, ::2] + twice.coefs[:, 0, 1::2], once.coefs[:, 0], atol=1e-6)
 
 
 def test_a_path_whose_gram_matrix_is_too_rough_is_solved_by_all_rows() -> None:

@@ -303,14 +303,14 @@ def _signs(positive: npt.NDArray[Any]) -> Array:
 def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
     """The sorted classes, and the position of each row's class among them.
 
-    Whole numbers are classes without a closer look, which takes long for many rows.
+    Two whole numbers are classes without a closer look, which takes long for many rows, and as long as a small fit.
     """
+    if y.dtype.kind in "iubf" and y.ndim == 1 and y.size:
+        found = inputs.two_classes(y)
+        if found is not None and np.isfinite(found[0]).all() and (found[0] == np.floor(found[0])).all():
+            return found
     if y.dtype.kind not in "iub" or y.ndim != 1:
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-    elif y.size:
-        found = inputs.two_classes(y)
-        if found is not None:
-            return found
     classes = np.unique(y)
     return classes, inputs.class_numbers(y, classes)

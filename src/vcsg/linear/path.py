@@ -18,14 +18,13 @@ import numpy as np
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.duality import duality_gap
-from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, WELSCH
+from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, SQUARED, WELSCH
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import working_set
+from vcsg.linear.solvers import moments, working_set
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import shape_of
-from vcsg.linear.solvers.condensed import condensed
 
 Tick = Callable[[], None]
 
@@ -104,7 +103,9 @@ class ProgressBar:
 def without_features(problem: Problem, tol: float) -> Array:
     """The best point with all coefficients 0: intercepts alone."""
     x = np.zeros(problem.shape)
-    if problem.bias:
+    if problem.bias and problem.loss.code == SQUARED:
+        x[0, -1] = float(problem.shares @ problem.y) / problem.bias
+    elif problem.bias:
         alone = replace(problem, rows=np.zeros((problem.n, 1)), penalty=Penalty(l2=1.0))
         start = np.zeros(alone.shape)
         if problem.loss.code in (HUBER, GEMAN_MCCLURE, WELSCH):  # they have slopes or curvature near y alone
@@ -127,39 +128,43 @@ def grid(problem: Problem, penalty: str, l1_ratio: float, count: int, eps: float
     return np.geomspace(top, eps * top, count) if top > 0 else np.full(count, np.finfo(float).tiny)
 
 
+def in_units(tol: float, terms: Penalty) -> float:
+    """The bound on ‖∇f‖: `tol` in units of the weight of ‖w‖₁, where that is below 1."""
+    return tol * min(1.0, terms.l1 or 1.0)
+
+
 def solve_path(
     problem: Problem, alphas: Array, penalty: str, l1_ratio: float, tol: float, passes: float, seed: int = 0,
     tick: Tick = _nothing,
 ) -> list[Solution]:  # fmt: skip
     """The solutions for falling weights of the penalty, each from the one before.
 
-    Least squares of many rows with an L1 penalty are solved by d rows that stand for all (`condensed`), and the last
-    solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is below 1: a
-    gradient that is small beside 1 may be large beside the weight, and coefficients would stay 0 that should not.
+    Least squares of many rows with an L1 penalty or bounds are solved from their second moments (`solvers.moments`),
+    and the last solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is
+    below 1: a gradient that is small beside 1 may be large beside the weight, and coefficients would stay 0 that
+    should not.
     """
-    small = condensed(problem) if penalty != "l2" else None
-    if small is not None:
-        found = solve_path(small.problem, alphas, penalty, l1_ratio, tol / 2, passes, seed, tick)
-        for solution in found:
-            solution.x = small.whole(solution.x, problem.bias)
-        terms = inputs.penalty(penalty, float(alphas[-1]), l1_ratio, problem.penalty.positive)
-        if replace(problem, penalty=terms).anchor(found[-1].x).norm <= tol * min(1.0, terms.l1 or 1.0):
+    unit = inputs.penalty(penalty, 1.0, l1_ratio, problem.penalty.positive)
+    known = moments.moments(problem) if unit.l1 or unit.positive else None
+    if known is not None:
+        found = moments.solve_path(known, alphas, unit, problem.bias, tol / 2, passes, tick)
+        terms = unit.times(float(alphas[-1]))
+        if problem.with_penalty(terms).anchor(found[-1].x).norm <= in_units(tol, terms):
             return found
-        tick = _nothing  # rounding was too large in d rows: again with all rows
+        tick = _nothing  # rounding was too large in the moments: again with all rows
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)
     columns: working_set.Columns | None = None
-    unit = inputs.penalty(penalty, 1.0, l1_ratio, problem.penalty.positive)
     part = problem.with_penalty(unit)
     lasso = shape_of(part, x, tol).lasso
     for alpha in map(float, alphas):
-        terms = Penalty(alpha * unit.l1, alpha * unit.l2, positive=unit.positive)
+        terms = unit.times(alpha)
         part = part.with_penalty(terms)  # and with what the part before has found about the rows
         if lasso:
             columns = columns or working_set.Columns(part)
             journal = Journal(passes)
-            solution = working_set.solve(part, x, tol * min(1.0, terms.l1 or 1.0), journal, columns, stronger)
+            solution = working_set.solve(part, x, in_units(tol, terms), journal, columns, stronger)
             solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
             stronger = terms.l1
         else:

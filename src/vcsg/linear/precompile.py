@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from vcsg.linear.kernels.losses import LOSSES
+from vcsg.linear.path import solve_path
 from vcsg.linear.problem import Penalty, Problem
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import SOLVERS
@@ -33,6 +34,7 @@ def precompile(dtype: type[np.floating] = np.float64) -> float:
                 terms = Penalty(l1=0.1) if solver == "working-set" else problem.penalty
                 given = replace(problem, penalty=terms)
                 solve(given, start, tol=0.0, passes=3, solver=solver, schedule=GrowingAnchor(16))
+        solve_path(replace(problem, loss=LOSSES["squared"]), np.ones(2), "l1", 1.0, tol=1.0, passes=3)
         for name in ("svrg", "vcsg", "saga"):
             run(problem, start, make(name), tol=0.0, passes=3, seed=0)
     return time.perf_counter() - began

@@ -52,6 +52,10 @@ class Penalty:
         """l1, l2 and rational, as the compiled loops take them."""
         return self.l1, self.l2, self.rational
 
+    def times(self, factor: float) -> Penalty:
+        """The penalty with every weight multiplied by a factor."""
+        return Penalty(factor * self.l1, factor * self.l2, factor * self.rational, self.positive)
+
     @property
     def curvature(self) -> float:
         """A bound on the second derivative of the smooth part in each coordinate."""
@@ -218,8 +222,10 @@ class Problem:
         Rows of weight 0 are left out. So weights and repeated rows give one and the same problem, whatever solves it.
         """
         dense = self.rows.toarray() if self.sparse else self.rows
-        used = self.weight > 0
-        table, weight = distinct(np.column_stack([dense, self.y])[used], self.weight[used])
+        table, weight = np.column_stack([dense, self.y]), self.weight
+        if self.has_unused_rows:
+            table, weight = table[weight > 0], weight[weight > 0]
+        table, weight = distinct(table, weight)
         rows, y = np.ascontiguousarray(table[:, :-1], dense.dtype), np.ascontiguousarray(table[:, -1], np.float64)
         weight *= len(y) / self.n
         return replace(self, rows=sparse.csr_matrix(rows) if self.sparse else rows, y=y, weight=weight)

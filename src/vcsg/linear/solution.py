@@ -12,17 +12,18 @@ from vcsg.linear.problem import Array, PassResult
 
 
 class HistoryEntry(NamedTuple):
-    """One evaluation of f and ∇f: at an anchor, by L-BFGS or by Newton's method."""
+    """One evaluation of f and ∇f: at an anchor, by L-BFGS, Newton's method or coordinate descent."""
 
     stage: str
     """The name of the method, or the stage of a solver: "start", "growing", "full", "l-bfgs", "newton", …"""
     rows: int
-    """The number of rows that were evaluated; with all n of them f and ∇f are exact."""
+    """The number of rows that were evaluated; with all n of them f and ∇f are exact. 0 where f and ∇f follow from the
+    second moments of all rows, exact but for the rounding of these."""
     objective: float
     gradient_norm: float
     """‖∇f‖ of the objective over these rows."""
     passes: float
-    """Passes over all n rows up to here; a row evaluated at one point counts 1/n."""
+    """Passes over all n rows up to here; a row evaluated at one point counts 1/n, a line of second moments 1/d."""
     seconds: float
 
     def __str__(self) -> str:

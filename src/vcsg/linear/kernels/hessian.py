@@ -158,21 +158,28 @@ def gram(scaled: Any, out: Any) -> None:
 @njit
 def factor(matrix: Any) -> bool:
     """matrix ← its lower Cholesky factor, from its lower triangle; False where it is singular up to rounding."""
-    for i in range(matrix.shape[0]):
-        row = matrix[i]
+    return bool(factor_lines(pointer(matrix), matrix.shape[0]))
+
+
+@pasted
+def factor_lines(L: Any, size: int) -> bool:
+    """`factor`, by pointers."""
+    regular = True
+    for i in range(size):
         for j in range(i):
-            other, s = matrix[j], 0.0
+            s = 0.0
             for k in range(j):
-                s += row[k] * other[k]
-            row[j] = (row[j] - s) / other[j]
+                s += L[i * size + k] * L[j * size + k]
+            L[i * size + j] = (L[i * size + j] - s) / L[j * size + j]
         s = 0.0
         for k in range(i):
-            s += row[k] * row[k]
-        pivot = row[i] - s
-        if not pivot > PIVOT * row[i]:
-            return False
-        row[i] = math.sqrt(pivot)
-    return True
+            s += L[i * size + k] * L[i * size + k]
+        pivot = L[i * size + i] - s
+        if not pivot > PIVOT * L[i * size + i]:
+            regular = False
+            break
+        L[i * size + i] = math.sqrt(pivot)
+    return regular
 
 
 @njit

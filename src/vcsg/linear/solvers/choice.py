@@ -14,9 +14,12 @@ from vcsg.linear.problem import Array, Problem
 SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set", "interior-point")
 
 NEWTON = 2e6
-"""The largest n·(unknowns)² for which Newton's method is fastest, and is taken as far as rounding allows."""
+"""The largest n·(unknowns)² for which Newton's method is fastest."""
+NEWTON_WIDEST = 50
+"""The most features for which it is, but for least squares, which need one Hessian: L-BFGS makes cheaper steps."""
 NEWTON_OUTPUTS = 1e8
-"""The same for several outputs. The Hessian in L-BFGS has one block for each output and nothing between them."""
+"""The largest n·(unknowns)² for several outputs, with any number of features. The Hessian in L-BFGS has one block for
+each output and nothing between them."""
 PILOT = 24
 """The fewest rows for each unknown of dense data for which stochastic steps on a part of the rows save passes."""
 FEWEST = 4096
@@ -75,6 +78,13 @@ class Shape(NamedTuple):
         return self.n * (self.outputs * (self.d + 1.0)) ** 2
 
     @property
+    def newton_pays(self) -> bool:
+        """Whether Newton's method is fastest for a smooth f."""
+        if self.outputs > 1:
+            return self.work <= NEWTON_OUTPUTS
+        return self.work <= NEWTON and (self.d <= NEWTON_WIDEST or self.quadratic)
+
+    @property
     def sparse(self) -> bool:
         """Whether some entries are not stored."""
         return self.entries < self.n * self.d
@@ -107,10 +117,10 @@ def choose(shape: Shape) -> str:
 
     "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for
     bounds, and for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones, for small
-    data and for least squares. "newton" for small problems: their Hessians cost less than anything else. "dual" for
-    sparse rows with at least two features for each row, where the penalty is weak and the tolerance not coarse.
-    "l-bfgs" where there are few rows, or few for each unknown, so that a part of them says little. "growing-svrg" for
-    everything else, and for penalties and losses that are not smooth or not convex.
+    data and for least squares. "newton" for small problems of few features: their Hessians cost less than anything
+    else. "dual" for sparse rows with at least two features for each row, where the penalty is weak and the tolerance
+    not coarse. "l-bfgs" where there are few rows, or few for each unknown, so that a part of them says little.
+    "growing-svrg" for everything else, and for penalties and losses that are not smooth or not convex.
     """
     if shape.kinked:
         return "interior-point"
@@ -122,7 +132,7 @@ def choose(shape: Shape) -> str:
         return "working-set"
     if not shape.smooth:
         return "growing-svrg"
-    if shape.work <= (NEWTON if shape.outputs == 1 else NEWTON_OUTPUTS):
+    if shape.newton_pays:
         return "newton"
     if shape.dual_pays:
         return "dual"

@@ -209,10 +209,10 @@ class Search:
     def unit(self) -> float:
         """The scale of a diagonal H⁻¹: for the identity 1/(the curvature of the last pair); at first, short steps."""
         change = self.here.smooth - self.before
-        square = float((change**2).sum())
+        square = float(np.vdot(change, change))
         if not square > 0:
             return 1 / max(self.shortest, math.sqrt(float((self.here.smooth**2 * self.diagonal).sum())) or 1.0)
-        return max(float(((self.x - self.last) * change).sum()) / square, 1e-12) if not self.shortest else 1.0
+        return max(float(np.vdot(self.x - self.last, change)) / square, 1e-12) if not self.shortest else 1.0
 
     def renewal_pays(self) -> bool:
         """Whether a new H is expected to save as many passes as it costs, and old steps have cost as many."""

@@ -1,4 +1,4 @@
-"""Newton's method for small problems, which are solved as far as rounding allows: it costs next to nothing."""
+"""Newton's method for small problems. The smallest are solved as far as rounding allows: it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from vcsg.linear.problem import Array, PassResult, Problem, readable
 from vcsg.linear.solution import Journal, Solution
 
 STEPS = 50
-"""The largest number of Newton steps."""
-
-
-def work(problem: Problem) -> float:
-    """n times the square of the number of unknowns; infinite where there is no Hessian to solve with."""
-    smooth = problem.loss.convex and not problem.penalty.l1 and not problem.penalty.rational
-    return problem.n * (problem.outputs * (problem.d + 1.0)) ** 2 if smooth else np.inf
+"""The largest number of Newton steps, each with a Hessian."""
+PASSES = 4 * STEPS
+"""The largest number of steps for one output, some of which take the Hessian of the one before."""
+EXACT = 20_000
+"""The largest n·d for which one output is solved as far as rounding allows, and not to the tolerance alone; other
+solvers get rows of which equal ones are merged. So weights are repetitions there, whatever the tolerance."""
 
 
 def hessian(problem: Problem, x: Array) -> Array:
@@ -51,7 +50,9 @@ def _solve(H: Array, gradient: Array) -> Array:
 
 
 def solve(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution:
-    """Newton's method from the start on, beyond tol as far as rounding allows; for a smooth convex f."""
+    """Newton's method from the start on, for a smooth convex f: for small data and for several outputs beyond tol, as
+    far as rounding allows.
+    """
     x, norm = start.copy(), math.inf
     if problem.outputs == 1:
         norm, regular = _compiled(problem, x, tol, journal)
@@ -67,11 +68,11 @@ def _compiled(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple
     """Move x by compiled Newton steps; ‖∇f‖ there, and whether every Hessian had a factor."""
     dense = problem.rows.toarray() if problem.sparse else readable(problem.rows)
     kept, gradient, smooth = np.empty((problem.n, 1)), np.empty(x.shape), np.empty(x.shape)
-    seen, model = np.empty((STEPS + 1, 3)), ((dense,), *problem.model[1:])
+    seen, model = np.empty((PASSES + 1, 3)), ((dense,), *problem.model[1:])
     budget = max(1, math.ceil(min(journal.left, 1e6)))
     n, width = problem.n, problem.d + (problem.bias != 0)
     room = np.empty((n, width)), np.empty((width, width)), np.empty((n, 1)), np.zeros(x.shape), np.empty(width)
-    terms = problem.penalty.l2, tol, budget
+    terms = problem.penalty.l2, tol, n * problem.d <= EXACT, budget
     lines, used, regular = newton_steps(*model, x, kept, gradient, smooth, *terms, seen, *room)
     before = journal.passes
     for passes, value, norm in seen[:lines].tolist():
