@@ -64,8 +64,8 @@ def anchor(
     rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
     outputs: int,
 ) -> float:  # fmt: skip
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    d, near = x.shape[1] - 1, rows[0].nbytes <= NEAR
+    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, unless it is empty, g += Σ w_i φ'_i·a_i."""
+    d, near, keep = x.shape[1] - 1, rows[0].nbytes <= NEAR, kept.size > 0
     counting, z_array = counted(BLOCK), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
@@ -80,14 +80,16 @@ def anchor(
                 value, slope = loss_and_slope(code, scale, load(z, i), load_some(targets, start + i, count))
                 loss += total(w * value)
                 store(z, i, w * slope)
-                store_some(slopes, start + i, count, w * slope)
+                if keep:
+                    store_some(slopes, start + i, count, w * slope)
         else:
             for i in range(size):
                 w = weights[start + i]
                 loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
                 for k in range(i * outputs, (i + 1) * outputs):
                     z[k] *= w
-                    slopes[start * outputs + k] = z[k]
+                    if keep:
+                        slopes[start * outputs + k] = z[k]
         add_rows(part, d, index, 0, size, z, outputs, bias, sums)
     keep_alive(counting)
     keep_alive(z_array)
@@ -123,7 +125,7 @@ def _evaluation(single: bool) -> Function:
         if len(rows) == 1 and single:
             loss = dense_anchor(
                 pointer(rows[0]), x.shape[1] - 1, pointer(y), pointer(weight), code, scale, bias, pointer(x), lo, hi,
-                pointer(kept), sums, rows[0].nbytes <= NEAR,
+                pointer(kept), sums, rows[0].nbytes <= NEAR, kept.size > 0,
             )  # fmt: skip
         else:
             outputs = 1 if single else x.shape[0]

@@ -180,7 +180,7 @@ class Stages:
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         if size and self.uneven > UNEVEN:
             part = heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
-        known = self.known or whole.anchor(self.x)
+        known = self.known or whole.anchor(self.x, keep=False)
         self.x, norm, self.message = lbfgs.finish(
             whole, part if size else "diagonal", self.x, known, self.tol, self.journal
         )
