@@ -45,32 +45,38 @@ def dense_anchor(
 ) -> Traced:  # fmt: skip
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i where they are to be kept, g += Σ w_i φ'_i·a_i.
 
-    Rows are read and then added up, eight at a time. In double precision the next ones are prefetched meanwhile, and
-    those of middle length that come from memory are taken by fours, which leave more of the cache to the next ones.
-    Rows in single precision take longer to compute with than to read.
+    Rows are read and then added up, eight at a time. Memory would wait meanwhile, so the next rows are prefetched where
+    these are long. Rows of middle length are taken by fours, which leave more of the cache to the next ones. Short
+    rows, and those in single precision, take longer to compute with than to read.
     """
-    start, double = spread(bias * number(x, d)), is_double(values)
-    losses, slopes, line = Variable(zeros(d)), Variable(zeros(d)), d.constant(0)
+    start, double, zero = spread(bias * number(x, d)), is_double(values), d.constant(0)
+    losses, slopes = Variable(zeros(d)), Variable(zeros(d))
 
-    def add(at: list[Traced], products: Traced, first: Traced, count: Traced, ahead: Traced | None) -> None:
+    def slope_of(products: Traced, first: Traced, count: Traced) -> Traced:
         w = load_some(weight, first, count)
-        value, slope = loss_and_slope(code, scale, start + products, load_some(y, first, count))
-        losses.value, slope = fma(w, value, losses.value), w * slope
+        value, bend = loss_and_slope(code, scale, start + products, load_some(y, first, count))
+        losses.value = fma(w, value, losses.value)
+        slope: Traced = w * bend
         with when(keep):
             store_some(kept, first, count, slope)
         slopes.value = slopes.value + slope
-        add_block(values, at, d, slope, g, line, ahead)
+        return slope
 
-    rest = lo
+    rest, long = lo, d.compare(">=", MIDDLE[1])
     if double:
-        long, short, none = d.compare(">=", MIDDLE[0]), d.compare("<", MIDDLE[1]), d.constant(0)
-        rest = lo + near.choose(none, long.choose(short.choose((hi - lo) & -4, none), none))
+        short = d.compare("<", MIDDLE[0])
+        rest = lo + near.choose(zero, short.choose(zero, long.choose(zero, (hi - lo) & -4)))
         for first in count_up(lo, rest, 4):
             at = [(first + i) * d for i in range(4)]
-            add(at, dots_in_order(values, at, d, x, line), first, d.constant(4), at[0] + DISTANCE)
+            slope = slope_of(dots_in_order(values, at, d, x, zero), first, d.constant(4))
+            add_block(values, at, d, slope, g, zero, at[0] + DISTANCE)
     for first, count, apart in eights(rest, hi):
         at = successive(first, apart, d)
-        add(at, dots(values, at, d, x, line, near), first, count, at[0] + d * WIDTH if double else None)
+        slope = slope_of(dots(values, at, d, x, zero, near), first, count)
+        with when(d.compare("<", MIDDLE[1])):
+            add_block(values, at, d, slope, g, zero)
+        with when(long):
+            add_block(values, at, d, slope, g, zero, at[0] + d * WIDTH if double else None)
     store_number(g, d, number(g, d) + bias * total(slopes.value))
     found: Traced = total(losses.value)
     return found

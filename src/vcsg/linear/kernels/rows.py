@@ -44,7 +44,7 @@ RUN = 16 << 10
 AHEAD = 64
 """How many rows ahead a loop prefetches where the processor does not."""
 MIDDLE = 57, 432
-"""The lengths between which rows that come from memory are taken by fours in a pass."""
+"""The lengths between which rows that come from memory are taken by fours in a pass; longer ones are prefetched."""
 DISTANCE = 1536
 """How many numbers ahead of these a pass prefetches: while it adds rows up, memory would wait."""
 SPACING = 4

@@ -42,6 +42,8 @@ UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
+LARGER = 1.5
+"""The largest anchor, in units of the rows that are copied, in whose place all of these are taken."""
 DEFAULT = GrowingAnchor()
 """The schedule of anchors and mini-batches."""
 
@@ -91,7 +93,8 @@ class Stages:
         """
         schedule, n = self.schedule, self.problem.n
         B, first, plan, epoch = schedule.first(n), math.nan, None, 1
-        while B <= min(pilot.n, n - 1) and self.journal.left > 0:
+        while B <= min(LARGER * pilot.n, n - 1) and self.journal.left > 0:
+            B = min(B, pilot.n)
             anchor = pilot.anchor(self.x, 0, B)
             self.journal.passes += B / n
             if self.record(anchor, "growing", B) == math.inf:
@@ -171,8 +174,7 @@ class Stages:
         d = self.problem.d + 1
         if d > lbfgs.WIDEST or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * lbfgs.WIDEST**2:
             return 0
-        cheap = int(pass_work(self.problem) / (8 * row_work(pilot) * self.problem.outputs))
-        return min(pilot.n, max(HESSIAN * d, cheap))
+        return min(pilot.n, max(HESSIAN * d, cheap_rows(self.problem, pilot)))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
@@ -192,19 +194,29 @@ def stored(problem: Problem) -> int:
     return int(problem.rows.nbytes) if not problem.sparse else 12 * int(problem.rows.nnz)
 
 
-def copied_rows(problem: Problem) -> int:
+def cheap_rows(problem: Problem, sample: Problem) -> int:
+    """The number of a sample's rows whose Hessian takes an eighth of a pass over all of the problem's."""
+    return int(pass_work(problem) / (8 * row_work(sample) * problem.outputs))
+
+
+def copied_rows(problem: Problem, schedule: GrowingAnchor = DEFAULT) -> int:
     """The number of rows that are copied and read from the copy: all of them where n is small.
 
-    Otherwise an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
+    Otherwise as many as the largest anchor within an eighth, and a cheap Hessian, have; an eighth where the second
+    anchor is larger; or more where that is too few for a Hessian that takes no longer than two passes.
     """
     n, d = problem.n, problem.d
     if n < 2048:
         return n
+    first, eighth = schedule.first(n), n // 8
+    if first * schedule.growth <= eighth:
+        anchor = first * schedule.growth ** math.floor(math.log(eighth / first, schedule.growth))
+        eighth = min(eighth, max(math.ceil(anchor), cheap_rows(problem, problem)))
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
     hessian = HESSIAN * (d + 1)
     each = (d + 1) ** 2 if dense else row_work(problem)
-    wanted = max(n // 8, hessian) if hessian * each <= 2 * pass_work(problem) else n // 8
+    wanted = max(eighth, hessian) if hessian * each <= 2 * pass_work(problem) else eighth
     return min(n // 2, max(1024, min(wanted, PILOT * n // max(1, size))))
 
 
@@ -223,7 +235,7 @@ def solve(
     """
     run = Stages(problem, start.copy(), tol, journal, schedule, order.Draws(seed))
     run.sound = run.x
-    n, size = problem.n, copied_rows(problem)
+    n, size = problem.n, copied_rows(problem, schedule)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms
     run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
