@@ -39,8 +39,8 @@ ORDER: dict[str, list[str]] = {
         "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
-        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "loops", "lazy", "paired",
-        "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps",
+        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "sparse", "loops", "lazy",
+        "paired", "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps",
     ],
     "linear.solvers": [
         "newton", "lbfgs", "condensed", "growing", "dual", "working_set", "interior_point", "choice", "automatic",

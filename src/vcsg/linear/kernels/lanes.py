@@ -187,6 +187,11 @@ def is_double(array: Traced) -> bool:
     return bool(array.value.type.pointee == DOUBLE)
 
 
+def room(beside: Traced, size: int) -> Traced:
+    """A pointer to room for `size` numbers that lasts as long as the compiled call."""
+    return Traced(beside.builder, cgutils.alloca_once(beside.builder, DOUBLE, size=size))
+
+
 def zeros(beside: Traced) -> Traced:
     """Eight zeros."""
     return Traced(beside.builder, ZERO)
@@ -238,6 +243,12 @@ def gathered(array: Traced, offsets: list[Traced]) -> Traced:
     for i, offset in enumerate(offsets):
         value = builder.insert_element(value, number(array, offset).value, ir.IntType(32)(i))
     return Traced(builder, value)
+
+
+def place_number(array: Traced, offset: Traced) -> Traced:
+    """Load one number of an array of signed integers."""
+    value = array.builder.load(at(array, offset))
+    return Traced(array.builder, value if value.type == WHOLE else array.builder.sext(value, WHOLE))
 
 
 def indexed(index: Traced, first: Traced, apart: Traced) -> list[Traced]:

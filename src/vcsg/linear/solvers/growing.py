@@ -29,8 +29,8 @@ CACHE = 1 << 20
 """The largest size in bytes of data whose rows can be read in any order without losing time."""
 PILOT = 20 << 20
 """The largest size in bytes of the rows that are copied."""
-SVRG_PASSES = 2.5
-"""The time of an epoch of SVRG on all rows, in passes: an anchor, and inner steps that read less evenly."""
+SVRG_PASSES = 3.0, 2.5
+"""The time of an epoch of SVRG on all dense or sparse rows, in passes: an anchor, and steps that read less evenly."""
 ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
@@ -40,6 +40,9 @@ ROWS, STEEP = 24, 12.0
 the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
+QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
+"""Where rows are that uneven, L-BFGS begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it
+has evaluated them so often."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 LARGER = 1.5
@@ -160,7 +163,7 @@ class Stages:
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
+        svrg = SVRG_PASSES[self.problem.sparse] * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
         size = self.hessian_rows(pilot)
         if not size:
             return svrg > ROUGH
@@ -187,6 +190,23 @@ class Stages:
             whole, part if size else "diagonal", self.x, known, self.tol, self.journal
         )
         return norm <= self.tol
+
+
+def coarse_solution(problem: Problem, x: Array, tol: float, journal: Journal, rng: order.Draws) -> Array:
+    """Where L-BFGS gets to from x with a quarter of the rows, or as many as are copied at most.
+
+    Rows of extreme norm make stochastic steps short, and most of what is left to do is the same for a part of the rows.
+    """
+    size = max(1, min(problem.n // QUARTER, PILOT * problem.n // max(1, stored(problem))))
+    part = problem.subset(order.sample(problem.n, size, rng))
+    known, share = part.anchor(x, keep=False), size / problem.n
+    journal.note("l-bfgs", size, known.value, known.norm)
+    if not math.isfinite(known.value + known.norm):
+        raise FloatingPointError(f"at the start f = {known.value} and ‖∇f‖ = {known.norm}")
+    tried = Journal(min(ATTEMPTS, journal.left / share))
+    found, _, _ = lbfgs.finish(part, "identity", x, known, max(tol, known.norm / COARSE), tried)
+    journal.passes += share * (1 + tried.passes)
+    return found
 
 
 def stored(problem: Problem) -> int:
@@ -243,6 +263,9 @@ def solve(
     steep = run.largest > STEEP * schedule.b * run.smoothness
     if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
+    if run.uneven > UNEVEN and problem.smooth and run.hessian_rows(pilot) and not start.any():
+        x = coarse_solution(problem, start, tol, journal, run.rng)
+        return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, lbfgs.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.
     plan = None if run.slow or start.any() else run.grow(pilot, norms)
