@@ -40,9 +40,11 @@ ROWS, STEEP = 24, 12.0
 the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
+FEW_HEAVY = 20.0
+"""The mean of ‖a_i‖² in units of its median from which on few rows have most of it, and make stochastic steps short."""
 QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
-"""Where rows are that uneven, L-BFGS begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it
-has evaluated them so often."""
+"""L-BFGS then begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it has evaluated them so
+often."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 LARGER = 1.5
@@ -263,7 +265,8 @@ def solve(
     steep = run.largest > STEEP * schedule.b * run.smoothness
     if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
-    if run.uneven > UNEVEN and problem.smooth and run.hessian_rows(pilot) and not start.any():
+    few = run.uneven > UNEVEN and float(norms.mean()) > FEW_HEAVY * float(np.median(norms))
+    if few and problem.smooth and run.hessian_rows(pilot) and not start.any():
         x = coarse_solution(problem, start, tol, journal, run.rng)
         return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, lbfgs.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
