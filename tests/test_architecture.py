@@ -39,8 +39,8 @@ ORDER: dict[str, list[str]] = {
         "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
-        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "loops", "lazy", "paired",
-        "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
+        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "sparse", "loops", "lazy",
+        "paired", "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
     ],
     "linear.solvers": [
         "newton", "lbfgs", "moments", "growing", "dual", "working_set", "interior_point", "choice", "automatic",

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numba import types
+from scipy import sparse
 
 from vcsg.linear import LOSSES, Penalty, Problem
 from vcsg.linear.inner_steps import svrg_epoch
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.emitted import Traced, Variable, chosen, count_up, emitted, when
 from vcsg.linear.kernels.lanes import number, pointer, sweep
+from vcsg.linear.kernels.rows import NEAR
 from vcsg.linear.problem import aligned
 
 
@@ -84,6 +86,34 @@ def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: t
     np.testing.assert_allclose(found.kept[lo:hi, 0], slopes, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(found.smooth[0], gradient, rtol=1e-11, atol=1e-14)
     assert found.norm == pytest.approx(np.linalg.norm(least), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "kind"),
+    [(14_003, 60, "dense"), (14_002, 57, "dense"), (1901, 431, "dense"), (1905, 441, "dense"), (1031, 37, "sparse"),
+     (2500, 300, "sparse"), (5, 9, "sparse")],
+)  # fmt: skip
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_passes_of_rows_from_memory_and_of_sparse_rows(n: int, d: int, kind: str, loss: str) -> None:
+    """Dense rows that are taken by fours, or prefetched, and sparse rows of 0 to 9 entries, beside the formula."""
+    rng = np.random.default_rng(n)
+    rows, y, weight = rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.random(n)
+    if kind == "sparse":
+        rows *= rng.random((n, d)) < rng.random((n, 1)) * 9 / d
+    else:
+        assert rows.nbytes > NEAR
+    problem = Problem(sparse.csr_matrix(rows) if kind == "sparse" else rows, y, weight, LOSSES[loss])
+    x, lo, hi = rng.normal(size=problem.shape) / d**0.5, 2, n - 1
+    found, bare = problem.anchor(x, lo, hi), problem.anchor(x, lo, hi, keep=False)
+    table = np.column_stack([rows, np.ones(n)])[lo:hi]
+    z, y, weight = table @ x[0], y[lo:hi], weight[lo:hi]
+    value = np.logaddexp(0, -y * z) if loss == "logistic" else (z - y) ** 2 / 2
+    slopes = weight * (-y / (1 + np.exp(y * z)) if loss == "logistic" else z - y)
+    assert found.value == pytest.approx((weight * value).mean(), rel=1e-12)
+    np.testing.assert_allclose(found.kept[lo:hi, 0], slopes, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(found.smooth[0], table.T @ slopes / (hi - lo), rtol=1e-10, atol=1e-13)
+    assert bare.kept.size == 0
+    assert (bare.value, bare.norm) == (found.value, found.norm)
 
 
 @pytest.mark.parametrize(("b", "n", "d"), [(1, 40, 13), (5, 40, 13), (8, 40, 13), (11, 40, 13), (8, 30_001, 29)])

@@ -183,7 +183,7 @@ def test_classes_are_sorted_and_numbered(dtype: str, names: list[int]) -> None:
     classes, numbers = classifier._encoded(y)
     expected, inverse = np.unique(y, return_inverse=True)
     np.testing.assert_array_equal(classes, expected, strict=True)
-    np.testing.assert_array_equal(numbers, inverse.astype(float), strict=True)
+    np.testing.assert_array_equal(numbers, inverse)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # scikit-learn's, on its way to the error

@@ -18,7 +18,7 @@ from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Prob
 from vcsg.linear.curvature import heavy_rows, hessian_factors, scatters
 from vcsg.linear.kernels import dual_steps, hessian
 from vcsg.linear.solution import Journal
-from vcsg.linear.solvers import lbfgs, newton
+from vcsg.linear.solvers import growing, lbfgs, newton
 from vcsg.linear.solvers.choice import SOLVERS, Shape, choose
 
 CONVEX = ["squared", "huber", "logistic", "squared-hinge", "multinomial"]
@@ -287,6 +287,17 @@ def test_rows_of_wildly_different_norms(kind: str, share: float) -> None:
     model = LinearClassifier(alpha=lam, fit_intercept=False, tol=1e-5, max_iter=300, random_state=0).fit(X, y)
     gradient = X.T @ (-y * expit(-y * (X @ model.coef_[0]))) / len(y) + lam * model.coef_[0]
     assert np.linalg.norm(gradient) <= 1e-5
+
+
+def test_few_heavy_rows_are_met_in_a_quarter_of_all_rows_first() -> None:
+    """Their passes count as what they are, and all rows are read where they end."""
+    X, y = heavy_tailed("log-normal")
+    model = LinearClassifier(alpha=1e-4, tol=1e-3, random_state=0).fit(X, y)
+    rows, passes = zip(*((entry.rows, entry.passes) for entry in model.history_), strict=True)
+    assert rows == (5000, *[20_000] * (len(rows) - 1))
+    assert 1.25 < passes[1] <= 1 + (1 + growing.ATTEMPTS) / 4
+    assert model.history_[1].gradient_norm < model.history_[0].gradient_norm
+    assert model.solver_ == "l-bfgs"
 
 
 @pytest.mark.parametrize("middle", ["identity", "diagonal"])

@@ -180,8 +180,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def _fit(
-        self, X: Any, codes: Array, classes: Any, weight: Array, total: float, warm: bool, passes: float, tol: float,
-        shift: Array | None = None,
+        self, X: Any, codes: npt.NDArray[Any], classes: Any, weight: Array, total: float, warm: bool, passes: float,
+        tol: float, shift: Array | None = None,
     ) -> LinearClassifier:  # fmt: skip
         jobs = inputs.threads(self.n_jobs)
         weight, total = self._weighted(codes, classes, weight, total)
@@ -225,7 +225,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self._conclude([solution], self.tol, warn=self.tol > 0)
         return self
 
-    def _weighted(self, codes: Array, classes: Any, weight: Array, total: float) -> tuple[Array, float]:
+    def _weighted(self, codes: npt.NDArray[Any], classes: Any, weight: Array, total: float) -> tuple[Array, float]:
         """The rows' weights times those of their classes, scaled to mean 1; and their sum before that."""
         if self.class_weight is None:
             return weight, total
@@ -300,8 +300,8 @@ def _signs(positive: npt.NDArray[Any]) -> Array:
     return signs
 
 
-def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array]:
-    """The sorted classes, and the position of each row's class among them.
+def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The sorted classes, and the position of each row's class among them, as numbers or truth values.
 
     Two whole numbers are classes without a closer look, which takes long for many rows, and as long as a small fit.
     """

@@ -29,7 +29,7 @@ class HeldOutRows:
 
     def see(self, x: Array) -> None:
         """Measure at x; raise `Reached` where the loss has not fallen for a while."""
-        loss = self.held.anchor(x).value
+        loss = self.held.anchor(x, keep=False).value
         if loss < min(self.losses, default=math.inf):
             self.best = x.copy()
         self.losses.append(loss)
@@ -43,9 +43,9 @@ class HeldOutProblem(Problem):
 
     watch: HeldOutRows | None = None
 
-    def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
+    def anchor(self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True) -> PassResult:
         """Evaluate f at x, and let the watch see x."""
-        found = super().anchor(x, lo, hi)
+        found = super().anchor(x, lo, hi, keep)
         if self.watch is not None:
             self.watch.see(x)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +17,8 @@ from sklearn.utils.validation import _check_sample_weight, assert_all_finite
 from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Array, Penalty, Problem
 
+KEPT = 1 << 20
+"""The most rows whose equal weights are kept for the next fit."""
 PENALTIES = ("l2", "l1", "elasticnet", "rational", None)
 
 
@@ -58,9 +61,21 @@ def threads(n_jobs: int | None) -> int:
 def row_weights(sample_weight: Any, X: Any) -> tuple[Array, float]:
     """The rows' weights, scaled to mean 1, so that f is a weighted mean; and their sum before that."""
     if sample_weight is None:
-        return np.ones(X.shape[0]), float(X.shape[0])
+        return equal_weights(X.shape[0]), float(X.shape[0])
     weight = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
     return scaled(weight), sum_of(weight)
+
+
+def equal_weights(n: int) -> Array:
+    """The weight 1 for each of n rows. The last array of moderate size is kept: new memory takes as long as a pass."""
+    return _equal_weights(n) if n <= KEPT else np.ones(n)
+
+
+@lru_cache(maxsize=1)
+def _equal_weights(n: int) -> Array:
+    weight = np.ones(n)
+    weight.flags.writeable = False
+    return weight
 
 
 def row_offsets(offset: Any, exposure: Any, n: int) -> Array | None:
@@ -138,15 +153,15 @@ def class_weights(given: Any, classes: npt.NDArray[Any], numbers: npt.NDArray[np
     return np.asarray(compute_class_weight(given, classes=classes, y=classes[numbers]), np.float64)
 
 
-def two_classes(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Array] | None:
-    """If y has two classes, both in order and 0 or 1 for every row; without sorting, which takes long for many rows."""
+def two_classes(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
+    """If y has two classes, both in order, and which rows have the second; without sorting, which takes long."""
     first = y == y[0]
     other = y[int(first.argmin())]
     second = y == other
     if other == y[0] or np.count_nonzero(first) + np.count_nonzero(second) < y.size:
         return None
     low, high = sorted((y[0], other))
-    return np.array([low, high], y.dtype), (second if other == high else first).astype(np.float64)
+    return np.array([low, high], y.dtype), second if other == high else first
 
 
 def explain_overflow(X: Any, y: npt.NDArray[Any], error: FloatingPointError) -> None:

@@ -74,7 +74,7 @@ class PassResult(NamedTuple):
     gradient: Array
     """The gradient of the mean loss, without the penalty."""
     kept: Array
-    """w_i φ'_i for every row."""
+    """w_i φ'_i for every row; empty where a pass has not kept them."""
 
     def below(self, other: PassResult, change: float) -> bool:
         """Whether f ≤ other's f + `change`; where the two values agree up to rounding, whether ‖∇f‖ is smaller."""
@@ -155,11 +155,15 @@ class Problem:
         """Whether some row has the weight 0."""
         return not self.weight.all()
 
-    def anchor(self, x: Array, lo: int = 0, hi: int | None = None) -> PassResult:
-        """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads."""
+    def anchor(self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True) -> PassResult:
+        """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads.
+
+        The slopes of rows are left out unless they are to be kept: new memory for them can take half as long as a pass.
+        """
         hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
         x = aligned(x) if self.far else x
-        kept, smooth, gradient = np.empty((self.n, self.outputs)), np.empty(self.shape), np.empty(self.shape)
+        kept = np.empty((self.n if keep else 0, self.outputs))
+        smooth, gradient = np.empty(self.shape), np.empty(self.shape)
         workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
         evaluate = loops.evaluate if self.outputs == 1 else loops.evaluate_classes
         if workers <= 1:

@@ -10,6 +10,7 @@ from vcsg.linear.kernels.lanes import (
     fma,
     gathered,
     indexed,
+    is_double,
     load_some,
     number,
     store_number,
@@ -19,7 +20,17 @@ from vcsg.linear.kernels.lanes import (
 )
 from vcsg.linear.kernels.losses import loss_and_slope, second_derivative
 from vcsg.linear.kernels.penalties import add_line, drift, shrink_line
-from vcsg.linear.kernels.rows import AHEAD, add_eight, dots, dots_together, fetch_rows
+from vcsg.linear.kernels.rows import (
+    AHEAD,
+    DISTANCE,
+    MIDDLE,
+    add_block,
+    add_eight,
+    dots,
+    dots_in_order,
+    dots_together,
+    fetch_rows,
+)
 
 
 def successive(first: Traced, apart: Traced, d: Traced) -> list[Traced]:
@@ -30,20 +41,42 @@ def successive(first: Traced, apart: Traced, d: Traced) -> list[Traced]:
 @emitted(types.float64)
 def dense_anchor(
     values: Traced, d: Traced, y: Traced, weight: Traced, code: Traced, scale: Traced, bias: Traced, x: Traced,
-    lo: Traced, hi: Traced, kept: Traced, g: Traced, near: Traced,
+    lo: Traced, hi: Traced, kept: Traced, g: Traced, near: Traced, keep: Traced,
 ) -> Traced:  # fmt: skip
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    start = spread(bias * number(x, d))
-    losses, slopes, line = Variable(zeros(d)), Variable(zeros(d)), d.constant(0)
-    for first, count, apart in eights(lo, hi):
-        at = successive(first, apart, d)
-        z = start + dots(values, at, d, x, line, near)
+    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i where they are to be kept, g += Σ w_i φ'_i·a_i.
+
+    Rows are read and then added up, eight at a time. Memory would wait meanwhile, so the next rows are prefetched where
+    these are long. Rows of middle length are taken by fours, which leave more of the cache to the next ones. Short
+    rows, and those in single precision, take longer to compute with than to read.
+    """
+    start, double, zero = spread(bias * number(x, d)), is_double(values), d.constant(0)
+    losses, slopes = Variable(zeros(d)), Variable(zeros(d))
+
+    def slope_of(products: Traced, first: Traced, count: Traced) -> Traced:
         w = load_some(weight, first, count)
-        value, slope = loss_and_slope(code, scale, z, load_some(y, first, count))
-        losses.value, slope = fma(w, value, losses.value), w * slope
-        store_some(kept, first, count, slope)
+        value, bend = loss_and_slope(code, scale, start + products, load_some(y, first, count))
+        losses.value = fma(w, value, losses.value)
+        slope: Traced = w * bend
+        with when(keep):
+            store_some(kept, first, count, slope)
         slopes.value = slopes.value + slope
-        add_eight(values, at, d, slope, g, line)
+        return slope
+
+    rest, long = lo, d.compare(">=", MIDDLE[1])
+    if double:
+        short = d.compare("<", MIDDLE[0])
+        rest = lo + near.choose(zero, short.choose(zero, long.choose(zero, (hi - lo) & -4)))
+        for first in count_up(lo, rest, 4):
+            at = [(first + i) * d for i in range(4)]
+            slope = slope_of(dots_in_order(values, at, d, x, zero), first, d.constant(4))
+            add_block(values, at, d, slope, g, zero, at[0] + DISTANCE)
+    for first, count, apart in eights(rest, hi):
+        at = successive(first, apart, d)
+        slope = slope_of(dots(values, at, d, x, zero, near), first, count)
+        with when(d.compare("<", MIDDLE[1])):
+            add_block(values, at, d, slope, g, zero)
+        with when(long):
+            add_block(values, at, d, slope, g, zero, at[0] + d * WIDTH if double else None)
     store_number(g, d, number(g, d) + bias * total(slopes.value))
     found: Traced = total(losses.value)
     return found

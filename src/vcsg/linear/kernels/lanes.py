@@ -182,6 +182,16 @@ def store_some(array: Traced, offset: Traced, count: Traced, value: Traced) -> N
     _call(array.builder, name, ir.VoidType(), args)
 
 
+def is_double(array: Traced) -> bool:
+    """Whether an array is one of float64 numbers."""
+    return bool(array.value.type.pointee == DOUBLE)
+
+
+def room(beside: Traced, size: int) -> Traced:
+    """A pointer to room for `size` numbers that lasts as long as the compiled call."""
+    return Traced(beside.builder, cgutils.alloca_once(beside.builder, DOUBLE, size=size))
+
+
 def zeros(beside: Traced) -> Traced:
     """Eight zeros."""
     return Traced(beside.builder, ZERO)
@@ -192,11 +202,15 @@ def first_lanes(value: Traced, count: Traced) -> Traced:
     return Traced(value.builder, value.builder.select(_mask(count), value.value, ZERO))
 
 
-def sweep(size: Traced, body: Callable[[Callable[..., Traced], Callable[..., None]], None]) -> None:
+def sweep(
+    size: Traced,
+    body: Callable[[Callable[..., Traced], Callable[..., None]], None],
+    before: Callable[[Traced], None] = lambda _: None,
+) -> None:
     """Write a loop over the numbers 0 to `size` of some arrays, eight at a time, and what is left once more.
 
     `body` gets two functions: `read(array, offset)` and `write(array, value, offset)`; the offset, at which the
-    array's part begins, is 0 where it is left out.
+    array's part begins, is 0 where it is left out. `before` gets the place of every eight.
     """
     whole = size & -WIDTH
 
@@ -204,6 +218,7 @@ def sweep(size: Traced, body: Callable[[Callable[..., Traced], Callable[..., Non
         return j if offset is None else offset + j
 
     for j in count_up(0, whole, WIDTH):
+        before(j)
         body(
             lambda array, offset=None, j=j: load(array, place(offset, j)),
             lambda array, value, offset=None, j=j: store(array, place(offset, j), value),
@@ -228,6 +243,12 @@ def gathered(array: Traced, offsets: list[Traced]) -> Traced:
     for i, offset in enumerate(offsets):
         value = builder.insert_element(value, number(array, offset).value, ir.IntType(32)(i))
     return Traced(builder, value)
+
+
+def place_number(array: Traced, offset: Traced) -> Traced:
+    """Load one number of an array of signed integers."""
+    value = array.builder.load(at(array, offset))
+    return Traced(array.builder, value if value.type == WHOLE else array.builder.sext(value, WHOLE))
 
 
 def indexed(index: Traced, first: Traced, apart: Traced) -> list[Traced]:

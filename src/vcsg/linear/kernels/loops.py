@@ -17,15 +17,12 @@ from vcsg.linear.kernels.lanes import (
     fma,
     keep_alive,
     load,
-    load_some,
     located,
     offset_pointer,
     pointer,
     splat,
     store,
-    store_some,
     take,
-    total,
 )
 from vcsg.linear.kernels.losses import batch_slopes, class_slopes, loss_and_slope
 from vcsg.linear.kernels.penalties import (
@@ -38,6 +35,7 @@ from vcsg.linear.kernels.penalties import (
     take_mean,
 )
 from vcsg.linear.kernels.rows import AHEAD, NEAR, add_rows, counted, margins, rows_from, scattered
+from vcsg.linear.kernels.sparse import sparse_anchor
 
 BLOCK = 256
 """The rows evaluated together where registers do not hold everything: few enough to stay in the cache."""
@@ -60,12 +58,11 @@ def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
 
 
 @pasted
-def anchor(
-    rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any,
-    outputs: int,
+def class_anchor(
+    rows: Any, y: Any, weight: Any, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
 ) -> float:  # fmt: skip
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, g += Σ w_i φ'_i·a_i."""
-    d, near = x.shape[1] - 1, rows[0].nbytes <= NEAR
+    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, unless it is empty, g += Σ w_i φ'_i·a_i."""
+    outputs, d, near, keep = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR, kept.size > 0
     counting, z_array = counted(BLOCK), np.zeros((BLOCK, outputs))
     index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
     targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
@@ -73,20 +70,12 @@ def anchor(
     for start in range(lo, hi, BLOCK):
         size, part = min(BLOCK, hi - start), rows_from(whole, d, start)
         margins(part, d, index, 0, size, point, outputs, bias, z, near)
-        if outputs == 1:
-            for i in range(0, size, 8):
-                count = min(8, size - i)
-                w = load_some(weights, start + i, count)
-                value, slope = loss_and_slope(code, scale, load(z, i), load_some(targets, start + i, count))
-                loss += total(w * value)
-                store(z, i, w * slope)
-                store_some(slopes, start + i, count, w * slope)
-        else:
-            for i in range(size):
-                w = weights[start + i]
-                loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
-                for k in range(i * outputs, (i + 1) * outputs):
-                    z[k] *= w
+        for i in range(size):
+            w = weights[start + i]
+            loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
+            for k in range(i * outputs, (i + 1) * outputs):
+                z[k] *= w
+                if keep:
                     slopes[start * outputs + k] = z[k]
         add_rows(part, d, index, 0, size, z, outputs, bias, sums)
     keep_alive(counting)
@@ -117,17 +106,21 @@ def _evaluation(single: bool) -> Function:
         rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
         g: Any, smooth: Any, l1: float, l2: float, rational: float,
     ) -> Any:  # fmt: skip
-        """Do `anchor` and `conclude` in one compiled call."""
-        sums = pointer(g)
+        """f, ‖∇f‖ and ∇f from one pass over the rows lo to hi, in one compiled call."""
+        sums, d, keep = pointer(g), x.shape[1] - 1, kept.size > 0
         clear_line(sums, x.size)
-        if len(rows) == 1 and single:
+        if not single:
+            loss = class_anchor(rows, y, weight, bias, x, lo, hi, kept, g)
+        elif len(rows) == 1:
             loss = dense_anchor(
-                pointer(rows[0]), x.shape[1] - 1, pointer(y), pointer(weight), code, scale, bias, pointer(x), lo, hi,
-                pointer(kept), sums, rows[0].nbytes <= NEAR,
+                pointer(rows[0]), d, pointer(y), pointer(weight), code, scale, bias, pointer(x), lo, hi, pointer(kept),
+                sums, rows[0].nbytes <= NEAR, keep,
             )  # fmt: skip
         else:
-            outputs = 1 if single else x.shape[0]
-            loss = anchor(rows, y, weight, code, scale, bias, x, lo, hi, kept, g, outputs)
+            loss = sparse_anchor(
+                pointer(rows[0]), pointer(rows[1]), pointer(rows[2]), d, pointer(y), pointer(weight), code, scale, bias,
+                pointer(x), lo, hi, pointer(kept), sums, keep,
+            )  # fmt: skip
         return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
 
     return evaluate

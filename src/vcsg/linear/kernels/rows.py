@@ -43,6 +43,12 @@ RUN = 16 << 10
 """The size in bytes of neighbouring rows read in order from which on the processor prefetches by itself."""
 AHEAD = 64
 """How many rows ahead a loop prefetches where the processor does not."""
+MIDDLE = 57, 432
+"""The lengths between which rows that come from memory are taken by fours in a pass; longer ones are prefetched."""
+DISTANCE = 1536
+"""How many numbers ahead of these a pass prefetches: while it adds rows up, memory would wait."""
+SPACING = 4
+"""One line of the cache is prefetched for this many that are read; the processor completes them."""
 
 
 @inlined
@@ -81,8 +87,9 @@ def places(index: Traced, first: Traced, count: Traced, d: Traced) -> list[Trace
 
 
 def dots_in_order(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced) -> Traced:
-    """The products of eight rows and a line of x, one row after the other: the fastest order to read memory."""
-    found: Traced = across(*(dot(values, a, d, x, line) for a in at))
+    """The products of up to eight rows and a line of x, one row after the other: the fastest order to read memory."""
+    sums = [dot(values, a, d, x, line) for a in at]
+    found: Traced = across(*sums, *[zeros(d)] * (WIDTH - len(at)))
     return found
 
 
@@ -110,15 +117,26 @@ def dots(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced, n
 @emitted(types.none)
 def add_eight(values: Traced, at: list[Traced], d: Traced, s: Traced, g: Traced, line: Traced) -> None:
     """g[line:] += Σ s_i·(row that begins at at[i])."""
-    shares = [spread(lane(s, i)) for i in range(WIDTH)]
+    add_block(values, at, d, s, g, line)
+
+
+def add_block(
+    values: Traced, at: list[Traced], d: Traced, s: Traced, g: Traced, line: Traced, ahead: Traced | None = None
+) -> None:
+    """g[line:] += Σ s_i·(row that begins at at[i]) for eight rows or fewer; prefetch what lies from `ahead` on."""
+    shares = [spread(lane(s, i)) for i in range(len(at))]
+
+    def fetch(j: Traced) -> None:
+        for i in range(0, 0 if ahead is None else len(at), SPACING):
+            prefetch(values, ahead + j * len(at) + i * WIDTH)
 
     def add(read: Any, write: Any) -> None:
         t, u = fma(read(values, at[0]), shares[0], read(g, line)), read(values, at[1]) * shares[1]
-        for i in range(2, WIDTH, 2):
+        for i in range(2, len(at), 2):
             t, u = fma(read(values, at[i]), shares[i], t), fma(read(values, at[i + 1]), shares[i + 1], u)
         write(g, t + u, line)
 
-    sweep(d, add)
+    sweep(d, add, fetch)
 
 
 @emitted(types.none)

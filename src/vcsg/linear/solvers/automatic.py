@@ -64,7 +64,7 @@ def solve(
 
 def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution | None:
     """The start itself as the solution, where a pass shows that ‖∇f‖ ≤ tol there: a warm start may be one."""
-    found = problem.anchor(start)
+    found = problem.anchor(start, keep=False)
     journal.passes += 1
     journal.note("start", problem.n, found.value, found.norm)
     if found.norm > tol or not math.isfinite(found.norm):

@@ -29,8 +29,8 @@ CACHE = 1 << 20
 """The largest size in bytes of data whose rows can be read in any order without losing time."""
 PILOT = 20 << 20
 """The largest size in bytes of the rows that are copied."""
-SVRG_PASSES = 2.5
-"""The time of an epoch of SVRG on all rows, in passes: an anchor, and inner steps that read less evenly."""
+SVRG_PASSES = 3.0, 2.5
+"""The time of an epoch of SVRG on all dense or sparse rows, in passes: an anchor, and steps that read less evenly."""
 ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
@@ -40,8 +40,15 @@ ROWS, STEEP = 24, 12.0
 the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
+FEW_HEAVY = 20.0
+"""The mean of ‖a_i‖² in units of its median from which on few rows have most of it, and make stochastic steps short."""
+QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
+"""L-BFGS then begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it has evaluated them so
+often."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
+LARGER = 1.5
+"""The largest anchor, in units of the rows that are copied, in whose place all of these are taken."""
 DEFAULT = GrowingAnchor()
 """The schedule of anchors and mini-batches."""
 
@@ -91,7 +98,8 @@ class Stages:
         """
         schedule, n = self.schedule, self.problem.n
         B, first, plan, epoch = schedule.first(n), math.nan, None, 1
-        while B <= min(pilot.n, n - 1) and self.journal.left > 0:
+        while B <= min(LARGER * pilot.n, n - 1) and self.journal.left > 0:
+            B = min(B, pilot.n)
             anchor = pilot.anchor(self.x, 0, B)
             self.journal.passes += B / n
             if self.record(anchor, "growing", B) == math.inf:
@@ -157,7 +165,7 @@ class Stages:
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = SVRG_PASSES * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
+        svrg = SVRG_PASSES[self.problem.sparse] * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
         size = self.hessian_rows(pilot)
         if not size:
             return svrg > ROUGH
@@ -171,8 +179,7 @@ class Stages:
         d = self.problem.d + 1
         if d > lbfgs.WIDEST or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * lbfgs.WIDEST**2:
             return 0
-        cheap = int(pass_work(self.problem) / (8 * row_work(pilot) * self.problem.outputs))
-        return min(pilot.n, max(HESSIAN * d, cheap))
+        return min(pilot.n, max(HESSIAN * d, cheap_rows(self.problem, pilot)))
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
@@ -180,11 +187,28 @@ class Stages:
         part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
         if size and self.uneven > UNEVEN:
             part = heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
-        known = self.known or whole.anchor(self.x)
+        known = self.known or whole.anchor(self.x, keep=False)
         self.x, norm, self.message = lbfgs.finish(
             whole, part if size else "diagonal", self.x, known, self.tol, self.journal
         )
         return norm <= self.tol
+
+
+def coarse_solution(problem: Problem, x: Array, tol: float, journal: Journal, rng: order.Draws) -> Array:
+    """Where L-BFGS gets to from x with a quarter of the rows, or as many as are copied at most.
+
+    Rows of extreme norm make stochastic steps short, and most of what is left to do is the same for a part of the rows.
+    """
+    size = max(1, min(problem.n // QUARTER, PILOT * problem.n // max(1, stored(problem))))
+    part = problem.subset(order.sample(problem.n, size, rng))
+    known, share = part.anchor(x, keep=False), size / problem.n
+    journal.note("l-bfgs", size, known.value, known.norm)
+    if not math.isfinite(known.value + known.norm):
+        raise FloatingPointError(f"at the start f = {known.value} and ‖∇f‖ = {known.norm}")
+    tried = Journal(min(ATTEMPTS, journal.left / share))
+    found, _, _ = lbfgs.finish(part, "identity", x, known, max(tol, known.norm / COARSE), tried)
+    journal.passes += share * (1 + tried.passes)
+    return found
 
 
 def stored(problem: Problem) -> int:
@@ -192,19 +216,29 @@ def stored(problem: Problem) -> int:
     return int(problem.rows.nbytes) if not problem.sparse else 12 * int(problem.rows.nnz)
 
 
-def copied_rows(problem: Problem) -> int:
+def cheap_rows(problem: Problem, sample: Problem) -> int:
+    """The number of a sample's rows whose Hessian takes an eighth of a pass over all of the problem's."""
+    return int(pass_work(problem) / (8 * row_work(sample) * problem.outputs))
+
+
+def copied_rows(problem: Problem, schedule: GrowingAnchor = DEFAULT) -> int:
     """The number of rows that are copied and read from the copy: all of them where n is small.
 
-    Otherwise an eighth, or more where that is too few for a Hessian that takes no longer than two passes.
+    Otherwise as many as the largest anchor within an eighth, and a cheap Hessian, have; an eighth where the second
+    anchor is larger; or more where that is too few for a Hessian that takes no longer than two passes.
     """
     n, d = problem.n, problem.d
     if n < 2048:
         return n
+    first, eighth = schedule.first(n), n // 8
+    if first * schedule.growth <= eighth:
+        anchor = first * schedule.growth ** math.floor(math.log(eighth / first, schedule.growth))
+        eighth = min(eighth, max(math.ceil(anchor), cheap_rows(problem, problem)))
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
     hessian = HESSIAN * (d + 1)
     each = (d + 1) ** 2 if dense else row_work(problem)
-    wanted = max(n // 8, hessian) if hessian * each <= 2 * pass_work(problem) else n // 8
+    wanted = max(eighth, hessian) if hessian * each <= 2 * pass_work(problem) else eighth
     return min(n // 2, max(1024, min(wanted, PILOT * n // max(1, size))))
 
 
@@ -223,7 +257,7 @@ def solve(
     """
     run = Stages(problem, start.copy(), tol, journal, schedule, order.Draws(seed))
     run.sound = run.x
-    n, size = problem.n, copied_rows(problem)
+    n, size = problem.n, copied_rows(problem, schedule)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms
     run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
@@ -231,6 +265,10 @@ def solve(
     steep = run.largest > STEEP * schedule.b * run.smoothness
     if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
+    few = run.uneven > UNEVEN and float(norms.mean()) > FEW_HEAVY * float(np.median(norms))
+    if few and problem.smooth and run.hessian_rows(pilot) and not start.any():
+        x = coarse_solution(problem, start, tol, journal, run.rng)
+        return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, lbfgs.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.
     plan = None if run.slow or start.any() else run.grow(pilot, norms)

@@ -63,7 +63,7 @@ class CountedObjective:
     passes: int = 0
 
     def __call__(self, x: Array) -> PassResult:
-        seen, best = self.problem.anchor(x), self.best
+        seen, best = self.problem.anchor(x, keep=False), self.best
         self.passes += 1
         self.report(seen)
         if seen.value <= best.value or seen.below(best, 0.0):
@@ -92,7 +92,7 @@ def minimise(
     """
     if invariant(problem) and np.abs(start.mean(axis=0)).max() > 1e-12 * np.abs(start).max():
         start = start - start.mean(axis=0)
-        known = problem.anchor(start)
+        known = problem.anchor(start, keep=False)
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
@@ -119,7 +119,7 @@ def finish(
 
 def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: Middle = "identity") -> Solution:
     """L-BFGS from the start on, without stochastic steps before it."""
-    known = problem.anchor(start)
+    known = problem.anchor(start, keep=False)
     journal.passes += 1
     journal.note("l-bfgs", problem.n, known.value, known.norm)
     if not math.isfinite(known.value + known.norm):
