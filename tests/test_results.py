@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import tarfile
 from dataclasses import replace
@@ -87,6 +88,21 @@ def test_the_tables_of_networks_are_those_of_the_records(name: str, tmp_path: Pa
     assert told in page, told
     if name in SHORT:
         assert SHORT[name].format(told.partition(" |")[0]) in (FOLDER.parent / "README.md").read_text()
+
+
+def test_what_the_front_page_says_of_networks_on_a_gpu() -> None:
+    """The least lead of `auto` over the best rival, and the times of both, as the page of networks has them."""
+    page, front = (FOLDER / "README.md").read_text(), (FOLDER.parents[2] / "README.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|") and "H200 |" in line]
+    assert len(rows) == 4
+    ratios = [float(row[4]) for row in rows if row[4] != "–"]
+    assert f"at least {math.floor(10 / max(ratios)) / 10:.1f}\n  times as fast" in front
+    for row in rows:
+        rival, _, seconds = row[3].rpartition(", ")
+        told = rival.replace("SGD, momentum 0.9", "SGD with momentum")
+        ours = float(row[2].removesuffix(" s"))
+        assert f"{ours:.2f} s" in front or f"{ours:.1f} s" in front
+        assert not rival or f"{told} {seconds}" in front
 
 
 def test_the_page_on_variance_reduction_is_that_of_its_records() -> None:
