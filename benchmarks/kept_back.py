@@ -1,6 +1,7 @@
 """`auto` with nothing set beside tuned rivals, on small models of kinds that its defaults were not first chosen on.
 
     python -m benchmarks.kept_back [--tasks NAME …] [--seeds 3] [--settings FILE]
+    python -m benchmarks.kept_back --alone b=256 lr=0.02 [--tasks NAME …] [--seeds 3]
 
 One CPU thread. The rivals are torch's SGD with momentum 0.9 and AdamW, without a schedule. Each is tuned for the task
 by seed 0, over steps a factor 3 apart (and on beyond the grid where its edge is the best) and b = 64 and 256. For the
@@ -8,6 +9,9 @@ error at the end the setting with the lowest one is taken, for the time the sett
 target is what the best rival has at its end, and a twentieth more. A cell has medians over the seeds: CPU seconds and
 passes to the target, and the error (or loss) at the end, with the lowest and the highest. With `--settings` what the
 search has found is kept in a file, and read from there.
+
+With `--alone` there are no rivals, and `auto` is given the options that follow, such as the mini-batch that it has on a
+GPU: its errors after an eighth, a quarter, half and all of the budget, medians over the seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import statistics
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -40,11 +44,12 @@ def made(task: Task, seed: int) -> nn.Module:
     return task.model()
 
 
-def run_auto(task: Task, seed: int) -> tuple[Rows, str]:
+def run_auto(task: Task, seed: int, **given: Any) -> tuple[Rows, str]:
     with patch("vcsg.training.clock.time", SimpleNamespace(monotonic=time.process_time)):
         found = vcsg.fit(
             made(task, seed), task.loss, task.train, passes=task.passes, every=task.passes / EVALUATIONS, seed=seed,
             test=task.test, metrics={"measured": task.error}, test_batch_size=len(task.test[0]), progress=False,
+            **given,
         )  # fmt: skip
     return [(row["seconds"], row["passes"], row["measured"]) for row in found.history[1:]], found.chosen
 
@@ -149,18 +154,36 @@ def shown(ends: list[Rows], times: list[Rows], target: float) -> str:
     return f"{reached}  {statistics.median(finals):9.4g} [{finals[0]:.4g}, {finals[-1]:.4g}]"
 
 
+def alone(task: Task, seeds: int, given: dict[str, Any]) -> str:
+    """The errors of `auto` with these options on the way and at the end."""
+    runs, chosen = zip(*(run_auto(task, seed, **given) for seed in range(seeds)), strict=True)
+    places = [len(runs[0]) // part - 1 for part in (8, 4, 2, 1)]
+    errors = (statistics.median(rows[place][2] for rows in runs) for place in places)
+    return "  ".join(f"{error:9.4g}" for error in errors) + f"   {chosen[0]}"
+
+
+def option(text: str) -> tuple[str, float]:
+    """An option of `auto`, written NAME=VALUE."""
+    name, _, value = text.partition("=")
+    return name, int(value) if value.isdigit() else float(value)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=[""], help="parts of names of tasks")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--settings", type=Path, help="a file that keeps the targets and the settings of the rivals")
+    parser.add_argument("--alone", nargs="*", type=option, help="no rivals; options of auto, as NAME=VALUE")
     given = parser.parse_args()
     kept = json.loads(given.settings.read_text()) if given.settings and given.settings.exists() else {}
     for name, make in TASKS.items():
         if not any(part in name for part in given.tasks):
             continue
         task = make()
+        if given.alone is not None:
+            print(f"{name}: {alone(task, given.seeds, dict(given.alone))}", flush=True)
+            continue
         if name not in kept:
             kept[name] = tune(task, given.seeds)
             if given.settings:

@@ -142,11 +142,14 @@ class LlamaRMSNorm(nn.Module):
         return self.weight * x / x.square().mean(-1, keepdim=True).sqrt()
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm1d(16), nn.LayerNorm(16), nn.GroupNorm(2, 16), LlamaRMSNorm()])
-def test_a_net_that_normalises_has_the_longer_orthogonal_step(layer: nn.Module) -> None:
-    chosen = choose(net(layer), b=300)
-    assert chosen.options == {"step": Orthogonal(rate=0.02, share=0.1)}
-    assert "the orthogonal step, 0.02 for such matrices: polar factors take" in chosen.reason
+@pytest.mark.parametrize(
+    ("layer", "rate"), [(nn.BatchNorm1d(16), 0.04), (nn.LayerNorm(16), 0.02), (nn.GroupNorm(2, 16), 0.02),
+                        (LlamaRMSNorm(), 0.02), (nn.Sequential(nn.BatchNorm1d(16), nn.LayerNorm(16)), 0.02)],
+)  # fmt: skip
+def test_a_net_that_normalises_has_the_longer_orthogonal_step(layer: nn.Module, rate: float) -> None:
+    chosen = choose(net(layer), b=256)
+    assert chosen.options == {"step": Orthogonal(rate=rate, share=0.1)}
+    assert f"the orthogonal step, {rate} for such matrices: polar factors take" in chosen.reason
 
 
 @pytest.mark.parametrize("layer", [nn.PReLU(16), nn.Softmax(-1), nn.LayerNorm(16, elementwise_affine=False)])
@@ -155,25 +158,27 @@ def test_other_layers_are_no_norms(layer: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    ("matrices", "b", "plain", "normed"),
+    ("matrices", "b", "plain", "normed", "over_batch"),
     [
-        (2, 16, 0.014, 0.02),
-        (8, 64, 0.007, 0.02 * math.sqrt(0.5)),
-        (16, 64, 0.005, 0.01),
-        (100, 16, 0.005, 0.005),
-        (3, 512, 0.01 * math.sqrt(2), 0.02),
-        (5, 512, 0.01 * math.sqrt(2), 0.02 * math.sqrt(0.8)),
-        (16, 512, 0.01 * math.sqrt(2), 0.01 * math.sqrt(2)),
+        (2, 16, 0.014, 0.02, 0.02),
+        (8, 64, 0.007, 0.02 * math.sqrt(0.5), 0.02 * math.sqrt(0.5)),
+        (16, 64, 0.005, 0.01, 0.01),
+        (100, 16, 0.005, 0.005, 0.005),
+        (4, 256, 0.014, 0.02, 0.04),
+        (3, 512, 0.01 * math.sqrt(2), 0.02, 0.04 * math.sqrt(2)),
+        (5, 512, 0.01 * math.sqrt(2), 0.02 * math.sqrt(0.8), 0.04 * math.sqrt(1.6)),
+        (16, 512, 0.01 * math.sqrt(2), 0.01 * math.sqrt(2), 0.02 * math.sqrt(2)),
+        (100, 512, 0.01 * math.sqrt(2), 0.01 * math.sqrt(2), 0.01 * math.sqrt(2)),
     ],
 )
 def test_the_orthogonal_step_is_that_of_auto_or_longer_for_few_matrices(
-    matrices: int, b: int, plain: float, normed: float
+    matrices: int, b: int, plain: float, normed: float, over_batch: float
 ) -> None:
     """LeNet-300-100, LeNet-5 and VGG-16, of 3, 5 and 16 matrices without norms, have that of `auto` with b = 512."""
     shapes: list[tuple[int, ...]] = [(8, 8), (8,)] * matrices
-    found = orthogonal_step(shapes, b, normed=False), orthogonal_step(shapes, b, normed=True)
-    assert [step.rate for step in found] == pytest.approx([plain, normed], rel=1e-12)
-    assert [step.share for step in found] == [1 / 30, 0.1]
+    found = [orthogonal_step(shapes, b, norms) for norms in ("none", "other", "batch")]
+    assert [step.rate for step in found] == pytest.approx([plain, normed, over_batch], rel=1e-12)
+    assert [step.share for step in found] == [1 / 30, 0.1, 0.1]
     assert b < 512 or found[0] == make("auto", b=b).step
 
 

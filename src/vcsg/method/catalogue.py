@@ -395,7 +395,7 @@ def auto(b: int | None = None) -> Method:
     v = 0.1·∇f_I(x) + 0.9·m, η = 0.01·√(b/256) and at least 0.005, and a decoupled weight decay of 0.1 where none is
     given. After a divergence it goes back and halves the step. `vcsg.fit` chooses b, and the adaptive step where the
     orthogonal one costs too much, by what they take on the device; it knows of layers that normalise, and has
-    η = 0.02 with them.
+    longer steps with them.
 
     Args:
         b: the mini-batch size; None is 256, or n where n is smaller.

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,8 @@ FEW, SHALLOW, NORMED = 4, 0.014, 0.02
 """The orthogonal step of a net of up to `FEW` matrices is at least `SHALLOW`, and `NORMED` if it normalises."""
 NORMED_SHARE = 0.1
 """The step of all other parameters in units of that of matrices, where a net normalises: gains and embeddings."""
+Norms = Literal["none", "batch", "other"]
+"""Whether a net has layers that normalise, and whether all of them do so over the batch."""
 
 
 def _recurrent(inputs: Sequence[int], weight: Sequence[int], of_state: Sequence[int], *_: Any, **__: Any) -> int:
@@ -92,7 +94,7 @@ def mini_batch(n: int, device: str, operations: float) -> int:
 def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
-    orthogonal = orthogonal_step(shapes, b, normalises(model))
+    orthogonal = orthogonal_step(shapes, b, norms_of(model))
     chosen, size = None if orthogonal == auto(b).step else orthogonal, f"{orthogonal.rate:.2g} for such matrices"
     if device != "cpu":
         return chosen, f"the orthogonal step, {size}, whose products are cheap on this device"
@@ -104,26 +106,33 @@ def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[Ste
     return step, f"the adaptive step, {step.rate:.2g} for such matrices: {told}"
 
 
-def orthogonal_step(shapes: list[tuple[int, ...]], b: int, normed: bool) -> Orthogonal:
+def orthogonal_step(shapes: list[tuple[int, ...]], b: int, norms: Norms) -> Orthogonal:
     """The orthogonal step of a net with parameters of these shapes, for mini-batches of b samples.
 
     It is that of `auto`, or longer for few matrices. Without layers that normalise, what steps of all matrices do to
     the scale of the outputs is multiplied from one to the next, so the step goes with 1/matrices; with such layers the
-    scale is undone in between, and it goes with 1/√matrices.
+    scale is undone in between, and it goes with 1/√matrices. Where they all normalise over the batch, so that what
+    follows a matrix does not depend on its scale at all, it grows with √b from b = 64 on, too.
     """
     step, few = auto(b).step, FEW / max(FEW, sum(map(is_matrix, shapes)))
     assert isinstance(step, Orthogonal)
-    if normed:
-        return replace(step, rate=max(step.rate, NORMED * math.sqrt(few)), share=NORMED_SHARE)
+    if norms != "none":
+        grown = max(1.0, b / SIZES["cpu"]) if norms == "batch" else 1.0
+        return replace(step, rate=max(step.rate, NORMED * math.sqrt(few * grown)), share=NORMED_SHARE)
     return replace(step, rate=max(step.rate, SHALLOW * few))
 
 
-def normalises(model: nn.Module) -> bool:
-    """Whether the model has a layer that normalises: one with parameters of its own whose class is called a norm."""
-    return any(
-        re.search("Norm(?![a-z])", type(module).__name__) and next(module.parameters(recurse=False), None) is not None
+def norms_of(model: nn.Module) -> Norms:
+    """Over what the layers of the model normalise: one with parameters of its own whose class is called a norm."""
+    norms = [
+        module
         for module in model.modules()
-    )
+        if re.search("Norm(?![a-z])", type(module).__name__)
+        and next(module.parameters(recurse=False), None) is not None
+    ]
+    if not norms:
+        return "none"
+    return "batch" if all(isinstance(norm, nn.modules.batchnorm._BatchNorm) for norm in norms) else "other"
 
 
 def adaptive_step(shapes: list[tuple[int, ...]], b: int) -> Adaptive:
