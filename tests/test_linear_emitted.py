@@ -122,11 +122,12 @@ def leave_behind(value: Traced, size: Traced) -> Traced:
     left = room(value, 1 << 15)
     for i in count_up(0, size):
         store_number(left, i, value)
-    return number(left, size - 1)
+    last: Traced = number(left, size - 1)
+    return last
 
 
 @njit
-def left_behind(value: float, size: int) -> float:
+def left_behind(value: float, size: int) -> Any:
     return leave_behind(value, size)
 
 
