@@ -285,7 +285,8 @@ def linear_path(
     except FloatingPointError as error:
         inputs.explain_overflow(problem.rows, problem.y, error)
         raise
-    short = [part.message for part in found if not (part.converged or part.gap <= tol * abs(part.history[-1].objective))]
+    close = [part.converged or part.gap <= tol * abs(part.history[-1].objective) for part in found]
+    short = [part.message for part, near in zip(found, close, strict=True) if not near]
     if short and tol > 0:
         warnings.warn(
             f"{len(short)} of {len(found)} solutions did not reach tol = {tol:g} ({short[0]}): give a larger tol or "
