@@ -224,7 +224,7 @@ def descend_path(
     gram: Any, b: Any, square: float, alphas: Any, l1: float, l2: float, positive: bool, tol: float, budget: float,
     first: int, lines: float, points: Any, seen: Any, s: Any, recent: Any, recent_slopes: Any, coefficients: Any,
     matrix: Any, step: Any, index: Any,
-) -> int:  # fmt: skip
+) -> Any:  # fmt: skip
     """Solve for the weights alphas[first:] of the penalty, each from the solutions before, as far as `lines` allow.
 
     Args:
@@ -276,4 +276,4 @@ def descend_path(
         seen[k, 3], seen[k, 4], seen[k, 5] = passes, ended, spent
         if ended == PAUSED:
             return k
-    return int(alphas.size)
+    return alphas.size
