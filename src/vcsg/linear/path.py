@@ -152,10 +152,10 @@ def solve_path(
     if known is None:
         return _from_rows(problem, alphas, penalty, unit, tol, passes, seed, tick)
     found = moments.solve_path(known, alphas, unit, problem.bias, tol / 2, passes, tick)
-    terms = [unit.times(float(alpha)) for alpha in alphas]
-    last = _checked(problem, found[-1], terms[-1], tol)
+    last = _checked(problem, found[-1], unit.times(float(alphas[-1])), tol)
     if last.converged and all(solution.converged for solution in found):
         return found
+    terms = (unit.times(float(alpha)) for alpha in alphas)
     found = [_checked(problem, *pair, tol) for pair in zip(found, terms, strict=True)]
     if all(solution.converged for solution in found):
         return found
