@@ -13,7 +13,7 @@ from vcsg.linear import LOSSES, Penalty, Problem
 from vcsg.linear.inner_steps import svrg_epoch
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.emitted import Traced, Variable, chosen, count_up, emitted, when
-from vcsg.linear.kernels.lanes import number, pointer, sweep
+from vcsg.linear.kernels.lanes import number, pointer, room, store_number, sweep
 from vcsg.linear.kernels.rows import NEAR
 from vcsg.linear.problem import aligned
 
@@ -114,6 +114,34 @@ def test_passes_of_rows_from_memory_and_of_sparse_rows(n: int, d: int, kind: str
     np.testing.assert_allclose(found.smooth[0], table.T @ slopes / (hi - lo), rtol=1e-10, atol=1e-13)
     assert bare.kept.size == 0
     assert (bare.value, bare.norm) == (found.value, found.norm)
+
+
+@emitted(types.float64)
+def leave_behind(value: Traced, size: Traced) -> Traced:
+    """Write a number all over the memory that the next compiled call takes for its room."""
+    left = room(value, 1 << 15)
+    for i in count_up(0, size):
+        store_number(left, i, value)
+    last: Traced = number(left, size - 1)
+    return last
+
+
+@njit
+def left_behind(value: float, size: int) -> Any:
+    return leave_behind(value, size)
+
+
+@pytest.mark.parametrize("left", [np.nan, np.inf, 1e300])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_a_pass_of_sparse_rows_reads_no_memory_that_it_has_not_written(loss: str, left: float) -> None:
+    rows, y = sparse.csr_matrix(np.eye(9, 4)), np.array([1.0, -1.0, 1.0] * 3)
+    problem = Problem(rows, y, np.ones(9), LOSSES[loss])
+    x = np.arange(5.0)[None]
+    dense = Problem(rows.toarray(), y, np.ones(9), LOSSES[loss]).anchor(x)
+    problem.anchor(x)
+    left_behind(left, 1 << 15)
+    found = problem.anchor(x)
+    assert (found.value, found.norm) == pytest.approx((dense.value, dense.norm), rel=1e-13)
 
 
 @pytest.mark.parametrize(("b", "n", "d"), [(1, 40, 13), (5, 40, 13), (8, 40, 13), (11, 40, 13), (8, 30_001, 29)])

@@ -333,15 +333,15 @@ def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -
     problem = make_problem(name, n=300, d=6, bias=1.0, penalty=Penalty(l2=0.05), weighted=True)
     start, passes = np.ones(problem.shape), []
     sample = problem.subset(np.arange(100)) if factored else "diagonal"
-    x, norm, _ = lbfgs.minimise(
+    x, best, _ = lbfgs.minimise(
         problem, sample, start, problem.anchor(start), 1e-9, 500, lambda seen: passes.append((seen.value, seen.norm))
     )
     f, gradient = problem.objective(x)
-    assert norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
-    assert norm <= 1e-9
+    assert best.norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
+    assert best.norm <= 1e-9
     expected = optimize.minimize(lambda w: problem.objective(w.reshape(start.shape))[0], x.ravel() * 0.9, method="BFGS")
     assert f <= expected.fun + 1e-12
-    assert passes[-1] == (f, norm)
+    assert passes[-1] == (f, best.norm)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

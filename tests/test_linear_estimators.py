@@ -354,6 +354,7 @@ def test_warm_start_at_the_solution_takes_one_pass(n: int, d: int, penalty: str)
     assert ours.n_iter_ == len(ours.history_) == 1
     assert ours.solver_ == "none: solved at the start"
     np.testing.assert_array_equal(ours.coef_, coef)
+    assert (penalty == "l1") == (0 <= ours.duality_gap_ < 1e-3)
 
 
 def test_warm_start_near_the_solution_takes_few_passes() -> None:

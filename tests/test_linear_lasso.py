@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from linear_data import make_problem
 from scipy import optimize, sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet, Lasso
 
-from vcsg.linear import LOSSES, LinearRegressor, Penalty, Problem, linear_path, solve
+from vcsg.linear import LOSSES, LinearRegressor, LinearRegressorCV, Penalty, Problem, linear_path, solve
 from vcsg.linear.duality import duality_gap
 from vcsg.linear.kernels import column_steps
-from vcsg.linear.path import ahead
+from vcsg.linear.path import ProgressBar, ahead, solve_path
 from vcsg.linear.solution import Journal, Solution
 from vcsg.linear.solvers import lbfgs, moments, working_set
 
@@ -142,7 +144,7 @@ PATH_TERMS = [
 FALLING = np.geomspace(2.0, 0.01, 12)
 
 
-def nothing() -> None:
+def nothing(fits: int) -> None:
     """Count no fit."""
 
 
@@ -215,14 +217,14 @@ def test_a_path_from_moments_in_several_calls_is_the_same(monkeypatch: pytest.Mo
     assert known is not None
 
     def solved() -> np.ndarray:
-        found = moments.solve_path(known, FALLING, PATH_TERMS[0], 1.0, 1e-6, 1e3, lambda: ticks.append(1))
+        found = moments.solve_path(known, FALLING, PATH_TERMS[0], 1.0, 1e-6, 1e3, ticks.append)
         return np.concatenate([solution.x for solution in found])
 
     whole = solved()
     for size in (1.0, 5 * 12**2):
         monkeypatch.setattr(moments, "AT_ONCE", size)
         np.testing.assert_allclose(solved(), whole, atol=1e-13)
-    assert len(ticks) == 3 * len(FALLING)
+    assert sum(ticks) == 3 * len(FALLING)
 
 
 def test_a_path_from_moments_ends_where_rounding_does() -> None:
@@ -292,3 +294,97 @@ def test_a_path_goes_on_along_its_line() -> None:
     start = ahead(alphas, [at(0.5), at(0.4)])
     np.testing.assert_allclose(start, [[0.7, -0.05, 0.0, 0.0]])  # the second was 0 before, and stays as it is
     assert ahead(np.array([0.4, 0.4, 0.3]), [at(0.4), at(0.4)])[0, 0] == pytest.approx(0.6)
+
+
+def test_a_long_descent_from_moments_pauses_between_compiled_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is noticed in the midst of a weight that takes many passes, and pauses change no solution."""
+    rng, ticks = np.random.default_rng(0), list[int]()
+    rows = rng.normal(size=(60, 20))
+    rows[:, 10:] = rows[:, :10] + 1e-4 * rows[:, 10:]
+    problem = Problem(rows, rng.normal(size=60), np.ones(60), LOSSES["squared"])
+    known = moments.moments(problem)
+    assert known is not None
+    whole = moments.solve_path(known, FALLING / 4, PATH_TERMS[0], 1.0, 1e-9, 1e4, nothing)
+    monkeypatch.setattr(moments, "AT_ONCE", 20 * 20.0)
+    parts = moments.solve_path(known, FALLING / 4, PATH_TERMS[0], 1.0, 1e-9, 1e4, ticks.append)
+    assert ticks.count(0) > len(FALLING)
+    assert sum(ticks) == len(FALLING)
+    assert all(solution.converged for solution in whole + parts)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.history[-1].objective == pytest.approx(other.history[-1].objective, rel=1e-12)
+
+    def interrupt(fits: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        moments.solve_path(known, FALLING[:1] / 100, PATH_TERMS[0], 1.0, 0.0, 1e9, interrupt)
+
+
+@pytest.mark.parametrize("offset", [1e5, 1e6, 1e7])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # the intercept has not enough digits
+def test_a_path_of_columns_far_from_0_is_that_of_centred_ones(offset: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 6))
+    y = rows @ np.arange(6.0) + rng.normal(size=300)
+    plain = linear_path(rows, y, alphas=[1.0, 0.3, 0.1], tol=1e-8)
+    far = linear_path(rows + offset * np.array([0, 1, 0, -1, 0, 1]), y, alphas=[1.0, 0.3, 0.1], tol=1e-8)
+    np.testing.assert_allclose(far.coefs, plain.coefs, atol=1e-15 * offset)
+    wide = LinearRegressorCV(alphas=[1.0, 0.3, 0.1], tol=1e-8)
+    wide.fit(rows + offset, y)
+    assert wide.alpha_ == LinearRegressorCV(alphas=[1.0, 0.3, 0.1], tol=1e-8).fit(rows, y).alpha_
+
+
+def test_constant_columns_have_no_coefficient_on_a_path() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(10_000, 4))
+    rows[:, 1], rows[:, 2] = 0.1, -1e8 / 3
+    path = linear_path(rows, rows[:, 0] + rng.normal(size=10_000), sample_weight=rng.random(10_000), n_alphas=10)
+    assert not path.coefs[:, 0, 1:3].any()
+    assert path.coefs[-1, 0, 0] != 0
+
+
+def unreached(known: Any, alphas: Any, *args: Any) -> list[Solution]:
+    """A path from second moments of which one solution in the middle is not one, and says so."""
+    found = SOLVED(known, alphas, *args)
+    found[1].x[0, 0] += 0.1
+    found[1] = replace(found[1], converged=False, message="5 passes are used up")
+    return found
+
+
+SOLVED = moments.solve_path
+
+
+def test_what_moments_do_not_reach_is_solved_from_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, bar = regression(True), ProgressBar(4, False)
+    monkeypatch.setattr(moments, "solve_path", unreached)
+    found = solve_path(problem, FALLING[:4], "l1", 0.5, 1e-5, 1e3, tick=bar.tick)
+    assert bar.done == 4
+    for alpha, solution in zip(FALLING, found, strict=False):
+        assert solution.converged
+        norm = problem.with_penalty(Penalty(l1=float(alpha))).anchor(solution.x).norm
+        assert norm <= 1e-5 * min(1.0, alpha)
+
+
+def test_threads_end_while_a_path_is_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, bar = regression(True), ProgressBar(4, False)
+
+    def stopped(*args: Any) -> list[Solution]:
+        found = unreached(*args)
+        bar.stop()
+        return found
+
+    monkeypatch.setattr(moments, "solve_path", stopped)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        solve_path(problem, FALLING[:4], "l1", 0.5, 1e-5, 1e3, tick=bar.tick)
+
+
+def test_a_path_that_does_not_reach_its_tolerance_warns() -> None:
+    problem = regression(True)
+    with pytest.warns(ConvergenceWarning, match=r"of 100 solutions did not reach tol = 1e-12 \(2 passes are used up\)"):
+        linear_path(problem.rows, problem.y, tol=1e-12, max_iter=2)
+
+
+def test_a_warning_of_cross_validation_names_the_unit_of_tol() -> None:
+    problem = regression(True)
+    with pytest.warns(ConvergenceWarning, match=r"is above tol = 1e-12 times \S+, the weight of ‖w‖₁"):
+        LinearRegressorCV(tol=1e-12, max_iter=2, n_alphas=10).fit(problem.rows, problem.y)

@@ -378,3 +378,19 @@ def test_classes_keep_a_mean_of_zero(middle: Any) -> None:
     exact, _ = newton.descend(problem, np.zeros(problem.shape), 1e-10, Journal(1000.0))
     np.testing.assert_allclose(found.x[:, :-1], exact[:, :-1], atol=1e-3)
     assert journal.passes <= 40
+
+
+@pytest.mark.parametrize("passes", range(3, 12))
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_last_entry_of_a_history_is_that_of_the_solution(passes: int) -> None:
+    """The last step that L-BFGS tried before its passes were used up may not be the best."""
+    rng = np.random.default_rng(39)
+    X = rng.normal(size=(200, 30)) * np.exp(2 * rng.normal(size=30))
+    y = np.where(X @ rng.normal(size=30) > 0, 1.0, -1.0)
+    model = LinearClassifier("squared-hinge", solver="l-bfgs", alpha=1e-4, max_iter=passes, tol=1e-9).fit(X, y)
+    w, c = model.coef_[0], model.intercept_[0]
+    short = np.maximum(1 - y * (X @ w + c), 0)
+    gradient = np.append(-X.T @ (y * short) / 200 + 1e-4 * w, -(y * short).mean())
+    assert model.history_[-1].gradient_norm == pytest.approx(np.linalg.norm(gradient), rel=1e-9)
+    assert model.history_[-1].objective == pytest.approx((short**2).mean() / 2 + 1e-4 / 2 * (w @ w), rel=1e-9)
+    assert model.n_iter_ == passes

@@ -19,7 +19,7 @@ from sklearn.model_selection import check_cv
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
 from vcsg.linear.model import LinearModel, _seed
-from vcsg.linear.path import LinearPath, ProgressBar, falling, joined, measured, solve_path
+from vcsg.linear.path import LinearPath, ProgressBar, falling, in_units, joined, measured, solve_path
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Solution
@@ -73,6 +73,12 @@ class PathModel(LinearModel):
         best = int(np.argmin(self.scores_.mean(axis=1)))
         self.alpha_, self.path_ = float(self.alphas_[best]), joined(self.alphas_, solutions)
         return measured(problem, solutions[best], inputs.penalty(name, self.alpha_, ratio, problem.penalty.positive))
+
+    def _unit(self, problem: Problem) -> float:
+        """What `tol` is in units of at `alpha_`."""
+        if problem.outputs > 1 or not problem.loss.convex:
+            return 1.0
+        return in_units(1.0, inputs.penalty(str(self.penalty), self.alpha_, self.l1_ratio))
 
     def plot_path(self, ax: Any = None) -> Any:
         """Draw the coefficients along the path for all rows, with a line at `alpha_`, and return matplotlib's axes."""
@@ -162,7 +168,7 @@ class LinearClassifierCV(PathModel, LinearClassifier):
             x[:, -1] -= x[:, -1].mean()
         self.coef_ = np.array(x[:, :-1], problem.rows.dtype)
         self.intercept_ = x[:, -1].astype(problem.rows.dtype)
-        self._conclude([solution], self.tol, warn=math.isfinite(self.tol))
+        self._conclude([solution], self.tol, warn=math.isfinite(self.tol), unit=self._unit(problem))
         return self
 
 
@@ -239,5 +245,5 @@ class LinearRegressorCV(PathModel, LinearRegressor):
         solution = self._search(problem, problem.y, classifier=False)
         self.coef_ = solution.x[0, :-1].astype(problem.rows.dtype)
         self.intercept_ = float(solution.x[0, -1])
-        self._conclude([solution], self.tol, warn=math.isfinite(self.tol))
+        self._conclude([solution], self.tol, warn=math.isfinite(self.tol), unit=self._unit(problem))
         return self

@@ -192,8 +192,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _print(self, epoch: HistoryEntry) -> None:
         print(f"[{type(self).__name__}] {epoch}")
 
-    def _conclude(self, solutions: list[Solution], tol: float, warn: bool) -> None:
-        """Set the attributes that describe the fit, and warn where ‖∇f‖ is still above tol."""
+    def _conclude(self, solutions: list[Solution], tol: float, warn: bool, unit: float = 1.0) -> None:
+        """Set the attributes that describe the fit, and warn where ‖∇f‖ is still above tol·unit."""
         self.history_ = [epoch for solution in solutions for epoch in solution.history]
         self.n_iter_ = max(1, *(math.ceil(s.history[-1].passes) for s in solutions))
         self.solver_ = "; ".join(dict.fromkeys(solution.solver for solution in solutions))
@@ -205,8 +205,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         for solution in solutions:
             if warn and not solution.converged:
                 norm = solution.history[-1].gradient_norm
+                bound = f"tol = {tol:g}" + (f" times {unit:.3g}, the weight of ‖w‖₁" if unit < 1 else "")
                 warnings.warn(
-                    f"‖∇f‖ = {norm:.3g} is above tol = {tol:g} ({solution.message}): give a larger tol or max_iter, "
+                    f"‖∇f‖ = {norm:.3g} is above {bound} ({solution.message}): give a larger tol or max_iter, "
                     "scale the features (StandardScaler), or raise alpha",
                     ConvergenceWarning,
                     stacklevel=3,

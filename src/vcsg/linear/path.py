@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
@@ -26,10 +28,10 @@ from vcsg.linear.solvers import moments, working_set
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import shape_of
 
-Tick = Callable[[], None]
+Tick = Callable[[int], None]
 
 
-def _nothing() -> None:
+def _nothing(fits: int) -> None:
     """Count no fit."""
 
 
@@ -84,13 +86,13 @@ class ProgressBar:
     stopped: bool = False
     lock: Any = field(default_factory=threading.Lock, repr=False)
 
-    def tick(self) -> None:
-        """Count one more fit, and draw the bar; raise where the work of all threads is to end."""
+    def tick(self, fits: int) -> None:
+        """Count so many more fits, and draw the bar; raise where the work of all threads is to end."""
         if self.stopped:
             raise RuntimeError("another thread was interrupted")
         with self.lock:
-            self.done += 1
-            if self.shown:
+            self.done += fits
+            if self.shown and fits:
                 full = 30 * self.done // self.total
                 end = "\n" if self.done == self.total else "\r"
                 print(f"[{'█' * full}{'·' * (30 - full)}] {self.done}/{self.total} fits", end=end, file=sys.stderr)
@@ -140,18 +142,45 @@ def solve_path(
     """The solutions for falling weights of the penalty, each from the one before.
 
     Least squares of many rows with an L1 penalty or bounds are solved from their second moments (`solvers.moments`),
-    and the last solution is measured over all rows. With an L1 penalty `tol` is in units of its weight where that is
+    and the last solution is measured over all rows. Where that does not reach every solution, the rows themselves are
+    taken, and the better of the two paths is returned. With an L1 penalty `tol` is in units of its weight where that is
     below 1: a gradient that is small beside 1 may be large beside the weight, and coefficients would stay 0 that
     should not.
     """
     unit = inputs.penalty(penalty, 1.0, l1_ratio, problem.penalty.positive)
     known = moments.moments(problem) if unit.l1 or unit.positive else None
-    if known is not None:
-        found = moments.solve_path(known, alphas, unit, problem.bias, tol / 2, passes, tick)
-        terms = unit.times(float(alphas[-1]))
-        if problem.with_penalty(terms).anchor(found[-1].x).norm <= in_units(tol, terms):
-            return found
-        tick = _nothing  # rounding was too large in the moments: again with all rows
+    if known is None:
+        return _from_rows(problem, alphas, penalty, unit, tol, passes, seed, tick)
+    found = moments.solve_path(known, alphas, unit, problem.bias, tol / 2, passes, tick)
+    last = _checked(problem, found[-1], unit.times(float(alphas[-1])), tol)
+    if last.converged and all(solution.converged for solution in found):
+        return found
+    terms = (unit.times(float(alpha)) for alpha in alphas)
+    found = [_checked(problem, *pair, tol) for pair in zip(found, terms, strict=True)]
+    if all(solution.converged for solution in found):
+        return found
+    again = _from_rows(problem, alphas, penalty, unit, tol, passes, seed, lambda _: tick(0))
+    return min(again, found, key=_shortfall)
+
+
+def _checked(problem: Problem, solution: Solution, terms: Penalty, tol: float) -> Solution:
+    """A solution from second moments as a pass over all rows finds it."""
+    seen = measured(problem, solution, terms)
+    if seen.history[-1].gradient_norm <= in_units(tol, terms):
+        return replace(seen, converged=True, message="‖∇f‖ ≤ tol")
+    rounded = "f falls no further, for rounding"
+    return replace(seen, converged=False, message=rounded if solution.converged else solution.message)
+
+
+def _shortfall(path: list[Solution]) -> tuple[int, float]:
+    """How many solutions of a path were not reached, and ‖∇f‖ of the last one."""
+    return sum(not solution.converged for solution in path), path[-1].history[-1].gradient_norm
+
+
+def _from_rows(
+    problem: Problem, alphas: Array, penalty: str, unit: Penalty, tol: float, passes: float, seed: int, tick: Tick
+) -> list[Solution]:
+    """`solve_path` with passes over rows or columns; `unit` is the penalty of the weight 1."""
     x, found, stronger = np.zeros(problem.shape), [], 0.0
     if penalty != "l2":
         x = without_features(problem, tol)
@@ -172,7 +201,7 @@ def solve_path(
         solution.last = None  # it refers to an array of the size of y
         found.append(solution)
         x = ahead(alphas, found) if len(found) < len(alphas) else solution.x
-        tick()
+        tick(1)
     return found
 
 
@@ -180,7 +209,7 @@ def measured(problem: Problem, solution: Solution, terms: Penalty) -> Solution:
     """The solution with a last entry in its history that is measured over all rows."""
     if solution.history[-1].rows == problem.n:
         return solution
-    here, last = replace(problem, penalty=terms).anchor(solution.x), solution.history[-1]
+    here, last = problem.with_penalty(terms).anchor(solution.x, keep=False), solution.history[-1]
     entry = last._replace(rows=problem.n, objective=here.value, gradient_norm=here.norm, passes=last.passes + 1)
     return replace(solution, history=[*solution.history, entry])
 
@@ -217,6 +246,8 @@ def linear_path(
 ) -> LinearPath:  # fmt: skip
     """Fit a linear model for a falling sequence of penalty weights, each from the solution before.
 
+    Where ‖∇f‖ stays above `tol`, and the duality gap above tol·f, a ConvergenceWarning says so.
+
     Args:
         X: The rows.
         y: The targets; for "logistic" and "squared-hinge", the classes.
@@ -250,10 +281,20 @@ def linear_path(
         with np.errstate(over="ignore", invalid="ignore"):
             weights = falling(problem, alphas, penalty, l1_ratio, n_alphas, eps, tol)
             bar = ProgressBar(len(weights), progress)
-            return joined(weights, solve_path(problem, weights, penalty, l1_ratio, tol, float(max_iter), tick=bar.tick))
+            found = solve_path(problem, weights, penalty, l1_ratio, tol, float(max_iter), tick=bar.tick)
     except FloatingPointError as error:
         inputs.explain_overflow(problem.rows, problem.y, error)
         raise
+    close = [part.converged or part.gap <= tol * abs(part.history[-1].objective) for part in found]
+    short = [part.message for part, near in zip(found, close, strict=True) if not near]
+    if short and tol > 0:
+        warnings.warn(
+            f"{len(short)} of {len(found)} solutions did not reach tol = {tol:g} ({short[0]}): give a larger tol or "
+            "max_iter, scale the features (StandardScaler), or leave the smallest weights out; `solutions` tells which",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return joined(weights, found)
 
 
 def falling(problem: Problem, alphas: Any, penalty: str, l1_ratio: float, count: int, eps: float, tol: float) -> Array:

@@ -24,8 +24,8 @@ FACTOR = 3.0
 """The operations of a factor are k³/FACTOR for k coefficients, those of an epoch k lines of G."""
 DROPS = 8
 """How many coefficients may become 0 before the next epoch."""
-REACHED, USED_UP, ROUNDED = 0, 1, 2
-"""How the descent ended: ‖∇f‖ ≤ tol, no epochs are left, or rounding."""
+REACHED, USED_UP, ROUNDED, PAUSED = 0, 1, 2, 3
+"""How the descent ended: ‖∇f‖ ≤ tol, no passes are left, rounding, or for now, as the call has read enough of G."""
 
 
 @pasted
@@ -167,39 +167,45 @@ def duality_gap(residual: float, d: int, w: Any, s: Any, l1: float, l2: float, p
 
 @njit
 def descend(
-    gram: Any, b: Any, w: Any, s: Any, l1: float, l2: float, positive: bool, tol: float, budget: float, recent: Any,
-    recent_slopes: Any, coefficients: Any, matrix: Any, step: Any, index: Any,
+    gram: Any, b: Any, w: Any, s: Any, l1: float, l2: float, positive: bool, tol: float, budget: float, passes: float,
+    spent: float, lines: float, recent: Any, recent_slopes: Any, coefficients: Any, matrix: Any, step: Any, index: Any,
 ) -> Any:  # fmt: skip
-    """Move w to where ‖∇f‖ ≤ tol, and s with it; return ‖∇f‖, the passes, and how it ended.
+    """Move w to where ‖∇f‖ ≤ tol, and s with it; return ‖∇f‖, the new passes, spent and lines, and how it ended.
 
     A pass is as many lines of G as there are; to look at all coefficients counts as one line. Every few epochs, their
-    points are extrapolated (Anderson). What is returned is measured with s = Gw − b computed
-    anew, for steps and extrapolations leave their rounding in s. `descend_path` says what the arguments are.
+    points are extrapolated (Anderson). What is returned is measured with s = Gw − b computed anew, for steps and
+    extrapolations leave their rounding in s. `passes` are those of the calls before, `spent` the lines that epochs have
+    read since f was minimised over all coefficients in use, and `lines` those that may be read before a pause, a factor
+    being as many as take as long. `descend_path` says what the other arguments are.
     """
     d, kept, kept_slopes = s.size, pointer(recent), pointer(recent_slopes)
-    slopes, lines, targets = pointer(s), pointer(gram), pointer(b)
-    size, fresh, passes = set_slopes(lines, targets, d, w, slopes), True, 1.0
-    count, spent = 0, 0.0
+    slopes, entries, targets = pointer(s), pointer(gram), pointer(b)
+    size, fresh, count = set_slopes(entries, targets, d, w, slopes), True, 0
+    passes += 1.0
     while True:
         norm = math.sqrt(square_norm(d, w, slopes, l1, l2, positive))
         if norm <= tol or passes >= budget:
             if fresh:
-                return norm, passes, REACHED if norm <= tol else USED_UP
-            size, fresh = set_slopes(lines, targets, d, w, slopes), True
+                return norm, passes, spent, lines, REACHED if norm <= tol else USED_UP
+            size, fresh = set_slopes(entries, targets, d, w, slopes), True
             continue
+        if lines <= 0.0:
+            return norm, passes, spent, lines, PAUSED
         exact = fresh
-        moved, used = epoch(lines, d, w, slopes, l1, l2, positive)
-        passes, fresh = passes + (used + 1.0) / d, False
+        moved, used = epoch(entries, d, w, slopes, l1, l2, positive)
+        passes, lines, fresh = passes + (used + 1.0) / d, lines - (used + 1.0), False
         spent += used
         if moved <= STILL * STILL * size:
-            size, fresh = set_slopes(lines, targets, d, w, slopes), True
+            size, fresh = set_slopes(entries, targets, d, w, slopes), True
             if exact:
-                return math.sqrt(square_norm(d, w, slopes, l1, l2, positive)), passes, ROUNDED
-        if FACTOR * spent * d >= float(used) ** 3:
+                norm = math.sqrt(square_norm(d, w, slopes, l1, l2, positive))
+                return norm, passes, spent, lines, ROUNDED
+        cost = float(used) ** 3 / (FACTOR * d)
+        if spent >= cost:
             for _ in range(DROPS):
-                cut = minimise_in_use(lines, d, w, slopes, l1, l2, pointer(matrix), pointer(step), pointer(index))
-                passes += used / d
-                if not cut:
+                cut = minimise_in_use(entries, d, w, slopes, l1, l2, pointer(matrix), pointer(step), pointer(index))
+                passes, lines = passes + used / d, lines - cost
+                if not cut or lines <= 0.0:
                     break
             spent, count = 0.0, 0
         for j in range(d):
@@ -216,10 +222,10 @@ def descend(
 @njit
 def descend_path(
     gram: Any, b: Any, square: float, alphas: Any, l1: float, l2: float, positive: bool, tol: float, budget: float,
-    first: int, last: int, points: Any, seen: Any, s: Any, recent: Any, recent_slopes: Any, coefficients: Any,
+    first: int, lines: float, points: Any, seen: Any, s: Any, recent: Any, recent_slopes: Any, coefficients: Any,
     matrix: Any, step: Any, index: Any,
-) -> None:  # fmt: skip
-    """Solve for the weights alphas[first:last] of the penalty, each from the solutions before.
+) -> Any:  # fmt: skip
+    """Solve for the weights alphas[first:] of the penalty, each from the solutions before, as far as `lines` allow.
 
     Args:
         gram: G, d × d; a column that is to have the coefficient 0 has a line and a column of 0.
@@ -231,11 +237,12 @@ def descend_path(
         positive: whether coefficients stay at 0 or above.
         tol: the bound on ‖∇f‖, in units of the weight of ‖w‖₁ where that is below 1.
         budget: the largest number of passes for each weight, one of them for the start.
-        first: the number of the first weight.
-        last: the number of the weight after the last.
+        first: the number of the first weight, which a call before may have begun with.
+        lines: the lines of G that this call may read.
         points: a line for each weight, whose first d numbers become the solution; those of the first weight are its
             start.
-        seen: becomes a line for each weight: f, ‖∇f‖, the duality gap, the passes, and how the descent ended.
+        seen: becomes a line for each weight: f, ‖∇f‖, the duality gap, the passes, how the descent ended, and the lines
+            read since f was minimised over all coefficients in use; of 0 for a weight that has not been begun with.
         s: room for slopes.
         recent: room for the points of POINTS + 1 epochs.
         recent_slopes: room for their slopes.
@@ -243,23 +250,30 @@ def descend_path(
         matrix: room for d × d numbers.
         step: room for d numbers.
         index: room for d whole numbers.
+
+    Returns:
+        The number of the first weight that is not done.
     """
     d, width, targets, slopes = b.size, points.shape[1], pointer(b), pointer(s)
-    for k in range(first, last):
+    for k in range(first, alphas.size):
         w, one, two = offset_pointer(pointer(points), k * width), alphas[k] * l1, alphas[k] * l2
-        if k > 0:
+        if k > 0 and seen[k, 3] == 0.0:
             earlier = max(k - 2, 0)
             apart = alphas[k - 1] - alphas[earlier]
             ratio = (alphas[k] - alphas[k - 1]) / apart if apart != 0.0 else 0.0
             places = earlier * width, (k - 1) * width
             go_on(offset_pointer(pointer(points), places[0]), offset_pointer(pointer(points), places[1]), ratio, d, w)
         bound = tol * min(1.0, one) if one > 0.0 else tol
-        norm, passes, ended = descend(
-            gram, b, w, s, one, two, positive, bound, budget, recent, recent_slopes, coefficients, matrix, step, index
+        norm, passes, spent, lines, ended = descend(
+            gram, b, w, s, one, two, positive, bound, budget, seen[k, 3], seen[k, 5], lines, recent, recent_slopes,
+            coefficients, matrix, step, index,
         )  # fmt: skip
         residual = square
         for j in range(d):
             residual += w[j] * (slopes[j] - targets[j])
         seen[k, 0] = square / 2.0 + value(targets, d, w, slopes, one, two)
         seen[k, 1], seen[k, 2] = norm, duality_gap(max(residual, 0.0), d, w, slopes, one, two, positive)
-        seen[k, 3], seen[k, 4] = passes, ended
+        seen[k, 3], seen[k, 4], seen[k, 5] = passes, ended, spent
+        if ended == PAUSED:
+            return k
+    return alphas.size

@@ -9,7 +9,6 @@ from numba import types
 from vcsg.linear.kernels.emitted import WIDTH, Traced, Variable, count_up, emitted, spread, when
 from vcsg.linear.kernels.lanes import (
     fma,
-    load,
     load_some,
     number,
     place_number,
@@ -78,7 +77,7 @@ def sparse_anchor(
             left = size - i
             count, first = left.compare("<", WIDTH).choose(left, WIDTH), block + i
             w = load_some(weight, first, count)
-            value, slope = loss_and_slope(code, scale, start + load(z, i), load_some(y, first, count))
+            value, slope = loss_and_slope(code, scale, start + load_some(z, i, count), load_some(y, first, count))
             losses.value, slope = fma(w, value, losses.value), w * slope
             with when(keep):
                 store_some(kept, first, count, slope)

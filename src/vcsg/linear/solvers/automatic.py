@@ -41,6 +41,7 @@ def solve(
         raise ValueError(reason)
     journal = Journal(passes, report)
     if start.any() and (found := at_start(problem, start, tol, journal)):
+        found.gap = _gap(problem, found)
         return found
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
@@ -56,8 +57,8 @@ def solve(
         found = growing.solve(problem, start, tol, journal, seed, schedule)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
-    if problem.penalty.l1 and not problem.loss.kinked:
-        found.gap = duality_gap(problem, found.x, found.last)
+    if not problem.loss.kinked:
+        found.gap = _gap(problem, found)
     found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
     return found
 
@@ -70,6 +71,11 @@ def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> So
     if found.norm > tol or not math.isfinite(found.norm):
         return None
     return Solution(start.copy(), journal.history, True, "‖∇f‖ ≤ tol at the start", "none: solved at the start")
+
+
+def _gap(problem: Problem, found: Solution) -> float:
+    """The duality gap with an L1 penalty; NaN without one."""
+    return duality_gap(problem, found.x, found.last) if problem.penalty.l1 else math.nan
 
 
 def _middle(problem: Problem, seed: int) -> lbfgs.Middle:

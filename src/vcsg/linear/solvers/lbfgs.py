@@ -78,8 +78,8 @@ class CountedObjective:
 def minimise(
     problem: Problem, middle: Middle, start: Array, known: PassResult, tol: float, budget: float,
     report: Callable[[PassResult], None],
-) -> tuple[Array, float, str]:  # fmt: skip
-    """Minimise f; return x, ‖∇f(x)‖ and a sentence on how it ended.
+) -> tuple[Array, PassResult, str]:  # fmt: skip
+    """Minimise f; return x, the pass there and a sentence on how it ended.
 
     Args:
         problem: what to minimise.
@@ -97,7 +97,7 @@ def minimise(
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
         message = _restarted(f) if problem.penalty.l1 else Search(f, start, known, middle).run()
-    return f.x, f.best.norm, message
+    return f.x, f.best, message
 
 
 def invariant(problem: Problem) -> bool:
@@ -108,13 +108,16 @@ def invariant(problem: Problem) -> bool:
 def finish(
     problem: Problem, middle: Middle, x: Array, known: PassResult, tol: float, journal: Journal
 ) -> tuple[Array, float, str]:
-    """Do `minimise` with the passes that a journal has left, and enter them there."""
+    """Do `minimise` with the passes that a journal has left, and enter them there, that at x last; ‖∇f(x)‖ beside x."""
 
     def report(seen: PassResult) -> None:
         journal.passes += 1
         journal.note("l-bfgs", problem.n, seen.value, seen.norm)
 
-    return minimise(problem, middle, x, known, tol, max(1.0, journal.left), report)
+    x, best, message = minimise(problem, middle, x, known, tol, max(1.0, journal.left), report)
+    if journal.history[-1].gradient_norm != best.norm:
+        journal.note("l-bfgs", problem.n, best.value, best.norm)
+    return x, best.norm, message
 
 
 def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: Middle = "identity") -> Solution:

@@ -98,7 +98,8 @@ def solve(
         if not math.isfinite(here.value + here.norm):
             raise FloatingPointError(f"f = {here.value} and ‖∇f‖ = {here.norm}")
         if here.norm <= tol or journal.left <= 0:
-            return Solution(x, journal.history, here.norm <= tol, "‖∇f‖ ≤ tol", last=here)
+            message = "‖∇f‖ ≤ tol" if here.norm <= tol else f"{journal.budget:g} passes are used up"
+            return Solution(x, journal.history, here.norm <= tol, message, last=here)
         if (here.value, here.norm) >= before:
             return Solution(x, journal.history, False, "f falls no further, for rounding", last=here)
         before = here.value, here.norm
