@@ -95,8 +95,8 @@ def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: t
 )  # fmt: skip
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_passes_of_rows_from_memory_and_of_sparse_rows(n: int, d: int, kind: str, loss: str) -> None:
-    """Dense rows that are taken by fours, or prefetched, sparse rows of 0 to 9 entries, and prefetched ones of some 270,
-    beside the formula.
+    """Dense rows that are taken by fours, or prefetched, sparse rows of 0 to 9 entries, and of some 270 that are
+    prefetched, beside the formula.
     """
     rng = np.random.default_rng(n)
     rows, y, weight = rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.random(n)
