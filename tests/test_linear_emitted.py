@@ -91,18 +91,22 @@ def test_passes_of_any_number_of_rows(n: int, lo: int, hi: int, d: int, dtype: t
 @pytest.mark.parametrize(
     ("n", "d", "kind"),
     [(14_003, 60, "dense"), (14_002, 57, "dense"), (1901, 431, "dense"), (1905, 441, "dense"), (1031, 37, "sparse"),
-     (2500, 300, "sparse"), (5, 9, "sparse")],
+     (2500, 300, "sparse"), (5, 9, "sparse"), (3003, 301, "long sparse")],
 )  # fmt: skip
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_passes_of_rows_from_memory_and_of_sparse_rows(n: int, d: int, kind: str, loss: str) -> None:
-    """Dense rows that are taken by fours, or prefetched, and sparse rows of 0 to 9 entries, beside the formula."""
+    """Dense rows that are taken by fours, or prefetched, sparse rows of 0 to 9 entries, and of some 270 that are
+    prefetched, beside the formula.
+    """
     rng = np.random.default_rng(n)
     rows, y, weight = rng.normal(size=(n, d)), np.sign(rng.normal(size=n)), rng.random(n)
     if kind == "sparse":
         rows *= rng.random((n, d)) < rng.random((n, 1)) * 9 / d
-    else:
-        assert rows.nbytes > NEAR
-    problem = Problem(sparse.csr_matrix(rows) if kind == "sparse" else rows, y, weight, LOSSES[loss])
+    elif kind == "long sparse":
+        rows *= rng.random((n, d)) < 0.9
+    if kind != "sparse":
+        assert 8 * np.count_nonzero(rows) > NEAR
+    problem = Problem(rows if kind == "dense" else sparse.csr_matrix(rows), y, weight, LOSSES[loss])
     x, lo, hi = rng.normal(size=problem.shape) / d**0.5, 2, n - 1
     found, bare = problem.anchor(x, lo, hi), problem.anchor(x, lo, hi, keep=False)
     table = np.column_stack([rows, np.ones(n)])[lo:hi]

@@ -119,7 +119,7 @@ def _evaluation(single: bool) -> Function:
         else:
             loss = sparse_anchor(
                 pointer(rows[0]), pointer(rows[1]), pointer(rows[2]), d, pointer(y), pointer(weight), code, scale, bias,
-                pointer(x), lo, hi, pointer(kept), sums, keep,
+                pointer(x), lo, hi, pointer(kept), sums, rows[0].nbytes <= NEAR, keep,
             )  # fmt: skip
         return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
 
