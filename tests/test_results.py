@@ -86,6 +86,11 @@ def test_the_tables_of_networks_are_those_of_the_records(name: str, tmp_path: Pa
     assert "\n".join(lines) in page, "\n".join(lines)
     told = summary(load(tmp_path), *STUDIES[name])
     assert told in page, told
+    if name == "cifar10-vgg-16-h200":
+        runs = [run for run in load(tmp_path) if run.config.role == "run" and "b=64" in run.config.label]
+        steps = {run.config.method: 1000 * run.final["seconds"] / (16 * math.ceil(50_000 / 64)) for run in runs}
+        costs = f"{steps['prodigy']:.0f} ms a step on VGG-16 with b = 64, beside other runs, where AdamW takes"
+        assert f"{costs} {steps['adamw']:.1f}." in page
     if name in SHORT:
         assert SHORT[name].format(told.partition(" |")[0]) in (FOLDER.parent / "README.md").read_text()
 
