@@ -123,7 +123,7 @@ def orthogonal_step(shapes: list[tuple[int, ...]], b: int, norms: Norms) -> Orth
 
 
 def norms_of(model: nn.Module) -> Norms:
-    """Over what the layers of the model normalise: one with parameters of its own whose class is called a norm."""
+    """Over what the model normalises: by its layers with parameters of their own whose class is called a norm."""
     norms = [
         module
         for module in model.modules()
