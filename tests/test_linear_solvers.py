@@ -232,6 +232,51 @@ def test_the_dual_solver_finds_the_minimum(intercept: bool, share: float) -> Non
     np.testing.assert_allclose(model.coef_, other.fit(X, y, weight).coef_, atol=1e-4)
 
 
+def test_lbfgs_goes_on_where_changes_of_f_drown_in_rounding() -> None:
+    """f is about 5e7, of which rounding takes 1e-9; each coefficient has two rows, whose mean is its solution."""
+    rng, d = np.random.default_rng(0), 2400
+    scale, solution, noise = 10.0 ** rng.uniform(-0.7, 0.7, d), rng.normal(size=d), 1e4 * rng.normal(size=d)
+    rows = sparse.vstack([sparse.diags(scale)] * 2).tocsr()
+    y = np.concatenate([scale * solution + noise, scale * solution - noise])
+    problem = Problem(rows, y, np.ones(2 * d), LOSSES["squared"], bias=0.0, penalty=Penalty())
+    found = solve(problem, np.zeros(problem.shape), tol=1e-9, passes=400, solver="l-bfgs")
+    assert found.converged
+    # Each component of ∇f is scale²/d times the error of its coefficient: tol bounds the error by 1e-9·d·10^1.4.
+    np.testing.assert_allclose(found.x[0, :-1], solution, atol=1e-9 * d * 10**1.4)
+
+
+@pytest.mark.parametrize("seed", [3, 9])
+def test_lbfgs_does_not_run_off_where_f_is_flat(seed: int) -> None:
+    """60 directions of 200 features and no penalty: in the others slopes are rounding, and so are changes of f. What
+    they leave in the coefficients is a few units at most; without an end to such steps it was 1e9.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1400, 60)) @ rng.normal(size=(60, 200))
+    y = (X @ rng.normal(size=200) / 100 + rng.logistic(size=1400) > 0).astype(int)
+    weight = rng.random(1400) * (rng.random(1400) < 0.7)
+    model = LinearClassifier("squared-hinge", penalty=None, tol=1e-10, random_state=0, max_iter=600).fit(X, y, weight)
+    assert model.history_[-1].gradient_norm <= 1e-10
+    assert np.abs(model.coef_).max() < 100
+
+
+def test_separable_rows_get_a_hessian() -> None:
+    """Few of them have a loss that is curved at the solution: its diagonal took 116 to 298 passes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 100))
+    model = LinearClassifier("squared-hinge", penalty=None, tol=1e-6, random_state=0)
+    assert model.fit(X, X @ rng.normal(size=100) > 0).n_iter_ < 50
+
+
+def test_lbfgs_ends_where_rounding_leaves_nothing_to_find() -> None:
+    """A tolerance of 0 is out of reach: it ends long before the passes do."""
+    X, y = wide()
+    problem = Problem(X, 2.0 * y - 1, np.ones(len(y)), LOSSES["logistic"], penalty=Penalty(l2=1e-2))
+    found = solve(problem, np.zeros(problem.shape), tol=0.0, passes=1000, solver="l-bfgs")
+    assert not found.converged
+    assert found.history[-1].passes < 250
+    assert found.history[-1].gradient_norm < 1e-13
+
+
 def test_the_dual_solver_leaves_what_is_slow_to_lbfgs() -> None:
     """Many rows for each feature and hardly a penalty: coordinate ascent crawls."""
     problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6), form="sparse")

@@ -76,11 +76,13 @@ class PassResult(NamedTuple):
     kept: Array
     """w_i φ'_i for every row; empty where a pass has not kept them."""
 
-    def below(self, other: PassResult, change: float) -> bool:
+    def level_with(self, other: PassResult) -> bool:
+        """Whether the values of f agree up to what rounding may do to them."""
+        return abs(self.value - other.value) <= 1e-12 * abs(other.value)
+
+    def below(self, other: PassResult, change: float = 0.0) -> bool:
         """Whether f ≤ other's f + `change`; where the two values agree up to rounding, whether ‖∇f‖ is smaller."""
-        if abs(self.value - other.value) <= 1e-12 * abs(other.value):
-            return self.norm < other.norm
-        return self.value <= other.value + change
+        return self.norm < other.norm if self.level_with(other) else self.value <= other.value + change
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,18 @@ class Problem:
         if self.sparse and rows.nnz >= DENSE_FROM * rows.shape[0] * rows.shape[1]:
             rows = rows.toarray()
         return replace(self, rows=rows, y=self.y[index], weight=self.weight[index])
+
+    def first_rows(self, size: int) -> Problem:
+        """The same problem for its first rows, which are not copied."""
+        rows = self.rows[:size] if not self.sparse else self._first_sparse_rows(size)
+        return replace(self, rows=rows, y=self.y[:size], weight=self.weight[:size])
+
+    def _first_sparse_rows(self, size: int) -> Any:
+        whole = self.rows
+        end, ordered = whole.indptr[size], whole.has_sorted_indices
+        rows = sparse.csr_matrix((whole.data[:end], whole.indices[:end], whole.indptr[: size + 1]), (size, self.d))
+        rows.has_sorted_indices = ordered
+        return rows
 
 
 def distinct(table: Array, weight: Array) -> tuple[Array, Array]:

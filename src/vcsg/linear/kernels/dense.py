@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from numba import types
 
-from vcsg.linear.kernels.emitted import WIDTH, Traced, Variable, count_up, eights, emitted, spread, when
+from vcsg.linear.kernels.emitted import BLOCK, WIDTH, Traced, Variable, blocks, count_up, eights, emitted, spread, when
 from vcsg.linear.kernels.lanes import (
     first_lanes,
     fma,
     gathered,
     indexed,
-    is_double,
+    load,
     load_some,
     number,
+    room,
+    store,
     store_number,
     store_some,
     total,
@@ -23,11 +25,9 @@ from vcsg.linear.kernels.penalties import add_line, drift, shrink_line
 from vcsg.linear.kernels.rows import (
     AHEAD,
     DISTANCE,
-    MIDDLE,
     add_block,
     add_eight,
     dots,
-    dots_in_order,
     dots_together,
     fetch_rows,
 )
@@ -41,42 +41,32 @@ def successive(first: Traced, apart: Traced, d: Traced) -> list[Traced]:
 @emitted(types.float64)
 def dense_anchor(
     values: Traced, d: Traced, y: Traced, weight: Traced, code: Traced, scale: Traced, bias: Traced, x: Traced,
-    lo: Traced, hi: Traced, kept: Traced, g: Traced, near: Traced, keep: Traced,
+    lo: Traced, hi: Traced, kept: Traced, g: Traced, keep: Traced,
 ) -> Traced:  # fmt: skip
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i where they are to be kept, g += Σ w_i φ'_i·a_i.
 
-    Rows are read and then added up, eight at a time. Memory would wait meanwhile, so the next rows are prefetched where
-    these are long. Rows of middle length are taken by fours, which leave more of the cache to the next ones. Short
-    rows, and those in single precision, take longer to compute with than to read.
+    Rows are taken by sixteens: all margins, then all losses, then all sums, each for eight rows at once. A loss is a
+    long chain of operations, and the processor works at both chains at a time. Memory would wait while rows are added
+    up, so meanwhile every line of later rows is prefetched: rows are in a cache when their margins are taken.
     """
-    start, double, zero = spread(bias * number(x, d)), is_double(values), d.constant(0)
+    start, zero, slope = spread(bias * number(x, d)), d.constant(0), room(values, BLOCK)
     losses, slopes = Variable(zeros(d)), Variable(zeros(d))
-
-    def slope_of(products: Traced, first: Traced, count: Traced) -> Traced:
-        w = load_some(weight, first, count)
-        value, bend = loss_and_slope(code, scale, start + products, load_some(y, first, count))
-        losses.value = fma(w, value, losses.value)
-        slope: Traced = w * bend
-        with when(keep):
-            store_some(kept, first, count, slope)
-        slopes.value = slopes.value + slope
-        return slope
-
-    rest, long = lo, d.compare(">=", MIDDLE[1])
-    if double:
-        short = d.compare("<", MIDDLE[0])
-        rest = lo + near.choose(zero, short.choose(zero, long.choose(zero, (hi - lo) & -4)))
-        for first in count_up(lo, rest, 4):
-            at = [(first + i) * d for i in range(4)]
-            slope = slope_of(dots_in_order(values, at, d, x, zero), first, d.constant(4))
-            add_block(values, at, d, slope, g, zero, at[0] + DISTANCE)
-    for first, count, apart in eights(rest, hi):
-        at = successive(first, apart, d)
-        slope = slope_of(dots(values, at, d, x, zero, near), first, count)
-        with when(d.compare("<", MIDDLE[1])):
-            add_block(values, at, d, slope, g, zero)
-        with when(long):
-            add_block(values, at, d, slope, g, zero, at[0] + d * WIDTH if double else None)
+    for block, groups, count, apart in blocks(lo, hi):
+        for group in count_up(0, groups):
+            at = successive(block + group * WIDTH, apart, d)
+            store(slope, group * WIDTH, start + dots_together(values, at, d, x, zero))
+        for group in count_up(0, groups):
+            first = block + group * WIDTH
+            w, target = load_some(weight, first, count), load_some(y, first, count)
+            value, bend = loss_and_slope(code, scale, load(slope, group * WIDTH), target)
+            losses.value = fma(w, value, losses.value)
+            slopes.value = fma(w, bend, slopes.value)
+            with when(keep):
+                store_some(kept, first, count, w * bend)
+            store(slope, group * WIDTH, w * bend)
+        for group in count_up(0, groups):
+            at = successive(block + group * WIDTH, apart, d)
+            add_block(values, at, d, load(slope, group * WIDTH), g, zero, at[0] + DISTANCE)
     store_number(g, d, number(g, d) + bias * total(slopes.value))
     found: Traced = total(losses.value)
     return found

@@ -19,6 +19,8 @@ from numba.core import cgutils
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 WIDTH = 8
+BLOCK = 2 * WIDTH
+"""The places that `blocks` takes at a time."""
 DOUBLE, WHOLE = ir.DoubleType(), ir.IntType(64)
 VECTOR = ir.VectorType(DOUBLE, WIDTH)
 
@@ -160,6 +162,20 @@ def eights(start: Any, stop: Traced) -> Iterator[tuple[Traced, Traced, Traced]]:
         count, apart = single.choose(stop.constant(1), WIDTH), single.choose(stop.constant(0), 1)
         for first in count_up(single.choose(whole, start), single.choose(stop, whole), count):
             yield first, count, apart
+
+
+def blocks(start: Any, stop: Traced) -> Iterator[tuple[Traced, Traced, Traced, Traced]]:
+    """`for first, groups, count, apart in blocks(…)` takes sixteen places at a time, as two groups of eight; then those
+    that are left as one group of eight, and the last ones one by one: `count` and `apart` as in `eights`.
+    """
+    two, one, none = (stop.constant(number) for number in (2, 1, 0))
+    sixteens, whole = stop - ((stop - start) & (BLOCK - 1)), stop - ((stop - start) & (WIDTH - 1))
+    for turn in count_up(0, stop.constant(3)):
+        pair, single = turn.compare("==", 0), turn.compare("==", 2)
+        groups, count, apart = pair.choose(two, one), single.choose(one, WIDTH), single.choose(none, one)
+        begin = pair.choose(start, single.choose(whole, sixteens))
+        for first in count_up(begin, pair.choose(sixteens, single.choose(stop, whole)), groups * count):
+            yield first, groups, count, apart
 
 
 def when(condition: Traced) -> AbstractContextManager[Any]:

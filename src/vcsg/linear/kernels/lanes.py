@@ -126,9 +126,9 @@ def offset_pointer(array: Traced, offset: Traced) -> Traced:
 
 @emitted(types.none)
 def prefetch(array: Traced, offset: Traced) -> None:
-    """Ask memory to bring the number at `offset` and its neighbours into the L2 cache, without waiting."""
+    """Ask memory to bring the number at `offset` and its neighbours into the L1 cache, without waiting."""
     place = array.builder.bitcast(at(array, offset), ir.IntType(8).as_pointer())
-    read, level, data = (ir.IntType(32)(flag) for flag in (0, 2, 1))
+    read, level, data = (ir.IntType(32)(flag) for flag in (0, 3, 1))
     _call(array.builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
 
 
@@ -182,9 +182,9 @@ def store_some(array: Traced, offset: Traced, count: Traced, value: Traced) -> N
     _call(array.builder, name, ir.VoidType(), args)
 
 
-def is_double(array: Traced) -> bool:
-    """Whether an array is one of float64 numbers."""
-    return bool(array.value.type.pointee == DOUBLE)
+def size_of(array: Traced) -> int:
+    """The size in bytes of a number of an array."""
+    return 8 if array.value.type.pointee == DOUBLE else 4
 
 
 def room(beside: Traced, size: int) -> Traced:
@@ -210,7 +210,7 @@ def sweep(
     """Write a loop over the numbers 0 to `size` of some arrays, eight at a time, and what is left once more.
 
     `body` gets two functions: `read(array, offset)` and `write(array, value, offset)`; the offset, at which the
-    array's part begins, is 0 where it is left out. `before` gets the place of every eight.
+    array's part begins, is 0 where it is left out. `before` gets the place of every eight, and of what is left.
     """
     whole = size & -WIDTH
 
@@ -225,6 +225,7 @@ def sweep(
         )
     with when(whole.compare("<", size)):
         left = size - whole
+        before(whole)
         body(
             lambda array, offset=None: load_some(array, place(offset, whole), left),
             lambda array, value, offset=None: store_some(array, place(offset, whole), left, value),

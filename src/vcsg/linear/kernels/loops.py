@@ -114,7 +114,7 @@ def _evaluation(single: bool) -> Function:
         elif len(rows) == 1:
             loss = dense_anchor(
                 pointer(rows[0]), d, pointer(y), pointer(weight), code, scale, bias, pointer(x), lo, hi, pointer(kept),
-                sums, rows[0].nbytes <= NEAR, keep,
+                sums, keep,
             )  # fmt: skip
         else:
             loss = sparse_anchor(

@@ -4,8 +4,8 @@ A matrix is passed as a tuple: (values,) of a C-ordered dense one, (data, indice
 one line per output and one column per feature, and a last one for the intercept, whose feature is the number `bias`
 (1, or 0 for none). Inside the loops all arrays are pointers: to pass an array to a function costs as much as a row.
 
-Dense rows are read one after the other, for memory is fast in that order alone, unless they are in a cache; eight of
-them share the sum across lanes, and in `dense_add` the loads and stores of what is added to.
+Dense rows that are neither in a cache nor prefetched are read one after the other, for memory is fast in that order
+alone; eight of them share the sum across lanes, and in `dense_add` the loads and stores of what is added to.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from vcsg.linear.kernels.lanes import (
     offset_pointer,
     prefetch,
     row_numbers,
+    size_of,
     splat,
     store,
     sweep,
@@ -43,12 +44,10 @@ RUN = 16 << 10
 """The size in bytes of neighbouring rows read in order from which on the processor prefetches by itself."""
 AHEAD = 64
 """How many rows ahead a loop prefetches where the processor does not."""
-MIDDLE = 57, 432
-"""The lengths between which rows that come from memory are taken by fours in a pass; longer ones are prefetched."""
-DISTANCE = 1536
-"""How many numbers ahead of these a pass prefetches: while it adds rows up, memory would wait."""
-SPACING = 4
-"""One line of the cache is prefetched for this many that are read; the processor completes them."""
+DISTANCE = 2048
+"""How many numbers ahead of those that it adds up a pass prefetches: they are in a cache when their turn comes."""
+LINE = 64
+"""The size in bytes of a line of the cache."""
 
 
 @inlined
@@ -126,9 +125,11 @@ def add_block(
     """g[line:] += Σ s_i·(row that begins at at[i]) for eight rows or fewer; prefetch what lies from `ahead` on."""
     shares = [spread(lane(s, i)) for i in range(len(at))]
 
+    step = LINE // size_of(values)
+
     def fetch(j: Traced) -> None:
-        for i in range(0, 0 if ahead is None else len(at), SPACING):
-            prefetch(values, ahead + j * len(at) + i * WIDTH)
+        for i in range(0, 0 if ahead is None else WIDTH * len(at), step):
+            prefetch(values, ahead + j * len(at) + i)
 
     def add(read: Any, write: Any) -> None:
         t, u = fma(read(values, at[0]), shares[0], read(g, line)), read(values, at[1]) * shares[1]

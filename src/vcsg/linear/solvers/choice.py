@@ -66,7 +66,7 @@ class Shape(NamedTuple):
     quadratic: bool = False
     """Whether the loss is squared, so that a quadratic model of it is the loss itself."""
     square: float = 1.0
-    """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual`."""
+    """The mean of ‖a_i‖² over the rows; measured where it matters, for `dual` and wide rows."""
     l2: float = 0.0
     """λ, the weight of the penalty."""
     tol: float = 0.0
@@ -102,7 +102,8 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     entries = int(problem.rows.nnz) if problem.sparse else problem.n * problem.d
     smooth = problem.smooth
     dual = smooth and problem.sparse and problem.loss.code == LOGISTIC and problem.penalty.l2 > 0 and not start.any()
-    square = float(problem.rows.data @ problem.rows.data) / problem.n if dual else 1.0
+    wide = dual and problem.d >= WIDE * problem.n
+    square = float(problem.rows.data @ problem.rows.data) / problem.n if wide else 1.0
     terms = problem.penalty
     convex = problem.loss.convex and not problem.loss.kinked and not terms.rational and problem.outputs == 1
     return Shape(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
+from vcsg.linear.curvature import heavy_rows, independent, inverse_diagonal, pass_work, row_work, smoothness
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -37,7 +37,8 @@ HESSIAN = 32
 """The fewest rows of the Hessian for each unknown: its relative error is about 1/√HESSIAN."""
 ROWS, STEEP = 24, 12.0
 """The fewest sparse rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once:
-the largest rows make stochastic steps short, and there are not enough of them for a Hessian."""
+the largest rows make stochastic steps short, and there are not enough of them for a Hessian. So many dense rows for
+each feature are needed for the diagonal of one."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
 FEW_HEAVY = 20.0
@@ -45,6 +46,11 @@ FEW_HEAVY = 20.0
 QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
 """L-BFGS then begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it has evaluated them so
 often."""
+CHEAP = 0.3
+"""The passes that a Hessian may take before it is worth a look whether its diagonal would do as well: it does where
+features hardly depend on each other."""
+DIAGONAL = 2048
+"""The most rows that the diagonal is made from."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 LARGER = 1.5
@@ -71,6 +77,8 @@ class Stages:
     """The largest ‖a_i‖² of the rows of the pilot, in units of its mean."""
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
+    independent: bool = False
+    """Whether features hardly depend on each other, so that L-BFGS needs no more than the diagonal of the Hessian."""
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
@@ -170,9 +178,16 @@ class Stages:
         if not size:
             return svrg > ROUGH
         d = self.problem.d + 1
+        setup = 0.0 if self.independent else self.hessian_cost(pilot)
+        if self.independent:
+            size = min(self.problem.n, 2 * HESSIAN * d)
         gain = math.log(max(2.0, size / (2 * d)))
-        setup = self.problem.outputs * (size * row_work(pilot) + d**3 / 3) / pass_work(self.problem)
         return svrg > setup + math.ceil(left / gain)
+
+    def hessian_cost(self, pilot: Problem) -> float:
+        """The time of a Hessian and its factor, in passes."""
+        work = self.hessian_rows(pilot) * row_work(pilot) + (self.problem.d + 1) ** 3 / 3
+        return self.problem.outputs * work / pass_work(self.problem)
 
     def hessian_rows(self, pilot: Problem) -> int:
         """The number of rows that the Hessian is made from; 0 where there is to be none."""
@@ -183,15 +198,20 @@ class Stages:
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
-        size = self.hessian_rows(pilot)
-        part = pilot if size == pilot.n else pilot.subset(slice(0, size))  # type: ignore[arg-type]
-        if size and self.uneven > UNEVEN:
-            part = heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
-        known = self.known or whole.anchor(self.x, keep=False)
-        self.x, norm, self.message = lbfgs.finish(
-            whole, part if size else "diagonal", self.x, known, self.tol, self.journal
-        )
+        known, middle = self.known or whole.anchor(self.x, keep=False), self.middle(whole, pilot)
+        self.x, norm, self.message = lbfgs.finish(whole, middle, self.x, known, self.tol, self.journal)
         return norm <= self.tol
+
+    def middle(self, whole: Problem, pilot: Problem) -> lbfgs.Middle:
+        """What L-BFGS begins with."""
+        size = self.hessian_rows(pilot)
+        if not size:
+            return "diagonal"
+        if self.uneven > UNEVEN:
+            return heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
+        if self.independent:
+            return inverse_diagonal(pilot.first_rows(min(pilot.n, DIAGONAL)), self.x)
+        return pilot if size == pilot.n else pilot.first_rows(size)
 
 
 def coarse_solution(problem: Problem, x: Array, tol: float, journal: Journal, rng: order.Draws) -> Array:
@@ -274,6 +294,9 @@ def solve(
     plan = None if run.slow or start.any() else run.grow(pilot, norms)
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
+    many = problem.outputs == 1 and not pilot.sparse and n >= ROWS * problem.d
+    if many and problem.smooth and run.hessian_cost(pilot) > CHEAP:
+        run.independent = independent(pilot, run.x)
     whole = pilot if size == n else problem
     if size == n:
         run.mix = order.sequential

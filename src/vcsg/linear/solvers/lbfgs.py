@@ -18,12 +18,20 @@ import numpy as np
 from scipy import optimize
 from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.curvature import column_scales, heavy_rows, hessian_factors, pass_work, row_work, scatters
+from vcsg.linear.curvature import (
+    column_scales,
+    curvature_along,
+    heavy_rows,
+    hessian_factors,
+    pass_work,
+    row_work,
+    scatters,
+)
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
 
-Middle = Problem | Literal["identity", "diagonal"]
+Middle = Problem | Array | Literal["identity", "diagonal"]
 
 MEMORY = 10
 """The number of pairs (step, change of the gradient) that are remembered."""
@@ -41,6 +49,16 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
+FAR = 4.0
+"""The distance of the lowest point along −∇f from which on the first step goes there."""
+ENOUGH = 1e-4
+"""The share of what its slope promises by which f has to fall on a step."""
+STRAIGHT, LEAST = 0.9, 4.0
+"""Where the change of f drowns in rounding: the share of its slope that may be left at the end of a step, and ‖∇f‖
+there in units of the least."""
+PATIENCE = 20
+"""The most steps in a row that find no better point."""
+ROUNDED = "f falls no further, for rounding"
 
 
 class Reached(Exception):
@@ -66,7 +84,7 @@ class CountedObjective:
         seen, best = self.problem.anchor(x, keep=False), self.best
         self.passes += 1
         self.report(seen)
-        if seen.value <= best.value or seen.below(best, 0.0):
+        if seen.below(best):
             self.x, self.best = x, seen
             if seen.norm <= self.tol:
                 raise Reached
@@ -83,7 +101,8 @@ def minimise(
 
     Args:
         problem: what to minimise.
-        middle: what stands in the middle of the recursion: "identity", "diagonal", or the rows that H is made from.
+        middle: what stands in the middle of the recursion: the rows that H is made from, the inverse of a diagonal H,
+            "identity", or "diagonal" for a bound on H's.
         start: where to begin.
         known: the pass at the start.
         tol: the search ends where ‖∇f‖ ≤ tol.
@@ -162,8 +181,8 @@ class Search:
         self.last, self.before = x, here.smooth
         self.invariant = invariant(f.problem)
         self.scaled = isinstance(middle, str)
-        """Whether H is a diagonal, and its scale is known after the first step alone."""
-        self.shortest = 1.0 if middle == "diagonal" else 0.0
+        """Whether H is a diagonal whose scale is known after the first step alone."""
+        self.shortest = 1.0 if self.scaled and middle == "diagonal" else 0.0
         """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
         self.factors, self.diagonal = _inverse(f.problem, middle, x)
         self.cost = renewal_cost(f.problem)
@@ -172,15 +191,19 @@ class Search:
         self.direction, self.kept = np.empty(x.shape), 0
         self.passes, self.norm = 0, here.norm
         """The passes since H was made, and ‖∇f‖ where it was."""
+        self.best, self.waiting = f.best, 0
+        """The best pass so far, and the steps since."""
+        self.renewed: PassResult | None = None
+        """The best pass when H was last made anew."""
 
     def run(self) -> str:
         """Search until `Reached` is raised or no step leads down; how it ended."""
         while True:
             if self.renewal_pays():
                 self.renew()
-            failure = self.step()
+            failure = self.step() or (ROUNDED if self.idle() else "")
             if failure:
-                if not self.passes or self.cost == math.inf:
+                if not self.passes or self.cost == math.inf or self.f.best is self.renewed:
                     return failure
                 self.renew()
 
@@ -199,7 +222,7 @@ class Search:
         for _ in range(SHORTENINGS):
             there = self.f(trial)
             self.passes += 1
-            if there.below(here, 1e-4 * length * slope):
+            if self.lower(there, length, slope):
                 self.last, self.before, self.x, self.here = x, here.smooth, trial, there
                 return ""
             # To the minimum of the parabola through what is known, within bounds.
@@ -207,15 +230,51 @@ class Search:
             length *= min(0.5, max(0.1, -length * slope / (2 * above))) if math.isfinite(above) else 0.1
             trial = x + length * self.direction
         self.last, self.before = x, here.smooth
-        return "f falls no further, for rounding"
+        return ROUNDED
+
+    def lower(self, there: PassResult, length: float, slope: float) -> bool:
+        """Whether f falls enough on a step of this length: by a share of what its slope promises.
+
+        Where the change of f drowns in rounding, ‖∇f‖ falls, or the slopes at both ends tell (Hager and Zhang 2005):
+        between them a parabola falls by that share as long as the slope at the end is not as steep upwards. Then the
+        slope has to change on the way, and ‖∇f‖ may not be far above the least: along a direction in which f is
+        flat, slopes are rounding too, and steps would have no end.
+        """
+        here = self.here
+        if not there.level_with(here):
+            return there.value <= here.value + ENOUGH * length * slope
+        end = float(np.vdot(there.smooth, self.direction))
+        falls = STRAIGHT * slope <= end <= (2 * ENOUGH - 1) * slope
+        return there.norm < here.norm or (falls and there.norm <= LEAST * self.f.best.norm)
+
+    def idle(self) -> bool:
+        """Whether the last steps have found neither a lower f, but for rounding, nor a lower ‖∇f‖."""
+        improved = self.f.best is not self.best
+        self.best, self.waiting = self.f.best, 0 if improved else self.waiting + 1
+        return self.waiting > PATIENCE
 
     def unit(self) -> float:
         """The scale of a diagonal H⁻¹: for the identity 1/(the curvature of the last pair); at first, short steps."""
         change = self.here.smooth - self.before
         square = float(np.vdot(change, change))
         if not square > 0:
-            return 1 / max(self.shortest, math.sqrt(float((self.here.smooth**2 * self.diagonal).sum())) or 1.0)
+            return self.first_unit()
         return max(float(np.vdot(self.x - self.last, change)) / square, 1e-12) if not self.shortest else 1.0
+
+    def first_unit(self) -> float:
+        """The scale of a diagonal H⁻¹ before the first step, which gets the length 1; for "diagonal", at most.
+
+        Rows of few entries and norm 1, as texts have, are curved so little that their lowest point along −∇f can be
+        far beyond that. There the step goes as far as some rows tell.
+        """
+        slope, problem = self.here.smooth, self.f.problem
+        length = math.sqrt(float((slope**2 * self.diagonal).sum())) or 1.0
+        if problem.sparse and not self.shortest:
+            curvature = curvature_along(problem, self.x, slope)
+            far = length**3 / curvature if curvature > 0 else 0.0
+            if FAR < far < math.inf:
+                return far / length
+        return 1 / max(self.shortest, length)
 
     def renewal_pays(self) -> bool:
         """Whether a new H is expected to save as many passes as it costs, and old steps have cost as many."""
@@ -232,17 +291,16 @@ class Search:
             part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
             self.factors = hessian_factors(part, self.x, exact=True)
         self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
-        self.last, self.before = self.x, self.here.smooth
+        self.last, self.before, self.waiting, self.renewed = self.x, self.here.smooth, 0, self.f.best
 
 
 def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
     """The factors of H from a sample of rows, empty where H is a diagonal; and the inverse of that diagonal."""
     none: Array = np.empty((0, 0, 0))
-    if middle == "identity":
-        return none, np.ones(problem.shape)
-    if middle == "diagonal":
-        return none, np.asarray(column_scales(problem) ** 2)
-    assert not isinstance(middle, str)
+    if isinstance(middle, np.ndarray):
+        return none, middle
+    if isinstance(middle, str):
+        return none, np.ones(problem.shape) if middle == "identity" else np.asarray(column_scales(problem) ** 2)
     with blas_threads(middle):
         return hessian_factors(middle, x), np.ones(problem.shape)
 

@@ -97,10 +97,10 @@ def descend(problem: Problem, x: Array, tol: float, journal: Journal) -> tuple[A
         for _ in range(HALVINGS):
             trial = x - step
             there = _pass(problem, trial, journal)
-            if there.below(here, 0.0) or journal.left <= 0:
+            if there.below(here) or journal.left <= 0:
                 break
             step /= 2
-        if not there.below(here, 0.0):
+        if not there.below(here):
             break
         journal.note("newton", problem.n, there.value, there.norm)
         done = there.norm <= tol and there.norm > here.norm / 2
