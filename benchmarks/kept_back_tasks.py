@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits, load_iris, make_friedman1
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_friedman1
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
@@ -196,6 +196,32 @@ def houses(scale: float, offset: float) -> tuple[Pair, Pair]:
     return cut(x, torch.tensor(scale * y + offset, dtype=torch.float32)[:, None], 1000)
 
 
+def drawn_prices(scale: float = 1.0, offset: float = 0.0, n: int = 6000) -> tuple[Pair, Pair]:
+    """Eight standardised inputs, one of them skewed, and prices from 0.1 to 5 that are cut off at both ends."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n, 8))
+    x[:, 3] = np.exp(x[:, 3])
+    waves, sizes = np.sin(2 * x[:, 1]) * x[:, 2], np.log1p(x[:, 3]) * x[:, 4]
+    y = 2 + 0.8 * x[:, 0] + 0.5 * waves + 0.3 * sizes + 0.4 * np.abs(x[:, 5]) + 0.3 * rng.normal(size=n)
+    targets = scale * np.clip(y, 0.1, 5) + offset
+    return cut((x - x.mean(0)) / x.std(0), torch.tensor(targets, dtype=torch.float32)[:, None], 1000)
+
+
+def diabetes() -> tuple[Pair, Pair]:
+    x, y = load_diabetes(return_X_y=True)
+    return cut(x / x.std(0), torch.tensor(y, dtype=torch.float32)[:, None], 100)
+
+
+def phishing() -> tuple[Pair, Pair]:
+    x, y = load_data_set("phishing").train
+    return cut(x, y, 2000)
+
+
+def some_mnist(count: int) -> tuple[Pair, Pair]:
+    images = mnist_mini()
+    return (images.train[0][:count], images.train[1][:count]), images.test
+
+
 def ratings(users: int = 300, items: int = 100, n: int = 24_000) -> tuple[Pair, Pair]:
     rng = np.random.default_rng(0)
     chance = 1 / np.arange(1, items + 1) ** 0.8
@@ -317,6 +343,34 @@ def group_norm_task() -> Task:
     return Task(net, cross_entropy, *digits(torch.float64), wrong, 10)
 
 
+def prices_task(scale: float = 1.0, offset: float = 0.0) -> Task:
+    return Task(lambda: perceptron(8, 64, 32, 1), mse_loss, *drawn_prices(scale, offset), mse_loss, 15)
+
+
+def conv_task() -> Task:
+    def net() -> nn.Module:
+        first, second = nn.Conv2d(1, 8, 5, 2), nn.Conv2d(8, 16, 3, 2)
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(400, 10))
+
+    return Task(net, cross_entropy, *some_mnist(6000), wrong, 6)
+
+
+def deep_conv_task() -> Task:
+    def net() -> nn.Module:
+        parts = [part for _ in range(5) for part in (nn.Conv2d(16, 16, 3, 1, 1), nn.ReLU())]
+        last = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 10)
+        return nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), *parts, *last)
+
+    return Task(net, cross_entropy, *some_mnist(3000), wrong, 6)
+
+
+def deep_task() -> Task:
+    def net() -> nn.Module:
+        return nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), *perceptron(196, *[64] * 9, 10))
+
+    return Task(net, cross_entropy, *some_mnist(5000), wrong, 6)
+
+
 def iris_task() -> Task:
     x, y = load_iris(return_X_y=True)
     return Task(lambda: perceptron(4, 16, 3), cross_entropy, *cut(x, y, 50), cross_entropy, 60)
@@ -357,6 +411,23 @@ TASKS: dict[str, Callable[[], Task]] = {
     "depthwise, BatchNorm (mnist-mini)": depthwise_task,
     "post-norm transformer, dropout (digits)": lambda: Task(post_norm, cross_entropy, *digits(), wrong, 12),
     "deep residual perceptron, LayerNorm (a9a)": table_task,
+    "prices, 0.1 to 5 (drawn)": prices_task,
+    "prices in dollars (drawn)": lambda: prices_task(1e5),
+    "mean of 2000 (drawn)": lambda: prices_task(10, 1980),
+    "targets of 0.001 (drawn)": lambda: prices_task(1e-3),
+    "regression, n = 342 (diabetes)": lambda: Task(
+        lambda: perceptron(10, 32, 1), mse_loss, *diabetes(), mse_loss, 40
+    ),
+    "perceptron (phishing)": lambda: Task(
+        lambda: perceptron(68, 64, 32, 2), cross_entropy, *phishing(), cross_entropy, 8
+    ),
+    "linear (phishing)": lambda: Task(lambda: nn.Linear(68, 2), cross_entropy, *phishing(), cross_entropy, 15),
+    "linear (mnist-mini)": lambda: Task(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), cross_entropy, *some_mnist(6000), cross_entropy, 10
+    ),
+    "conv (mnist-mini)": conv_task,
+    "deep conv (mnist-mini)": deep_conv_task,
+    "deep perceptron (mnist-mini)": deep_task,
     "rare classes (mnist-mini)": lambda: Task(
         lambda: nn.Sequential(nn.Flatten(), *perceptron(784, 100, 10)), cross_entropy, *rare_classes(), balanced, 12
     ),

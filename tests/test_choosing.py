@@ -27,6 +27,7 @@ from vcsg.training.choosing import (
 )
 from vcsg.training.sources import DatasetSource, TensorSource
 from vcsg.training.task import Task
+from vcsg.workloads.models import models
 
 N = 320
 CPU = torch.device("cpu")
@@ -92,10 +93,10 @@ def test_the_step_follows_the_ratio_and_is_chosen_again() -> None:
         f"take {POLAR / GRADIENT / 8:.2g} times the operations of the gradient; a decoupled weight decay of 0.1"
     )
     large = choose(net(), b=512)
-    assert large.options == {}  # the orthogonal step, which is that of `auto`
+    assert large.options == {"step": Orthogonal(rate=0.028)}
     assert "b = 512" in large.reason
-    assert "the orthogonal step, 0.014 for such matrices" in large.reason
-    assert choose(net(), b=300).options == {"step": Orthogonal(rate=0.014)}
+    assert "the orthogonal step, 0.028 for such matrices" in large.reason
+    assert choose(net(), b=300).options == {"step": Orthogonal(rate=0.028)}
     assert POLAR / GRADIENT / 300 < 0.5 < POLAR / GRADIENT / 8
 
 
@@ -154,7 +155,7 @@ def test_a_net_that_normalises_has_the_longer_orthogonal_step(layer: nn.Module, 
 
 @pytest.mark.parametrize("layer", [nn.PReLU(16), nn.Softmax(-1), nn.LayerNorm(16, elementwise_affine=False)])
 def test_other_layers_are_no_norms(layer: nn.Module) -> None:
-    assert choose(net(layer), b=512).options == {}
+    assert choose(net(layer), b=512).options == {"step": Orthogonal(rate=0.028)}
 
 
 @pytest.mark.parametrize(
@@ -174,12 +175,73 @@ def test_other_layers_are_no_norms(layer: nn.Module) -> None:
 def test_the_orthogonal_step_is_that_of_auto_or_longer_for_few_matrices(
     matrices: int, b: int, plain: float, normed: float, over_batch: float
 ) -> None:
-    """LeNet-300-100, LeNet-5 and VGG-16, of 3, 5 and 16 matrices without norms, have that of `auto` with b = 512."""
-    shapes: list[tuple[int, ...]] = [(8, 8), (8,)] * matrices
+    """LeNet-300-100, LeNet-5 and VGG-16, of 3, 4 and 16 matrices without norms, have that of `auto` with b = 512."""
+    shapes: list[tuple[int, ...]] = [(8, 800), (8,)] * matrices
     found = [orthogonal_step(shapes, b, norms) for norms in ("none", "other", "batch")]
     assert [step.rate for step in found] == pytest.approx([plain, normed, over_batch], rel=1e-12)
     assert [step.share for step in found] == [1 / 30, 0.1, 0.1]
     assert b < 512 or found[0] == make("auto", b=b).step
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "small"),
+    [
+        ("lenet-300-100", (1, 28, 28), 0.014),
+        ("lenet-5", (1, 28, 28), 0.014),
+        ("lenet-5", (3, 32, 32), 0.014),
+        ("vgg-16", (3, 32, 32), 0.005),
+        ("vgg-16", (3, 64, 64), 0.005),
+    ],
+)
+def test_nets_of_the_records_have_the_steps_of_their_records(name: str, shape: tuple[int, ...], small: float) -> None:
+    """They are not narrow: the orthogonal step is 0.014 or what `auto` has, and that of `auto` with b = 512."""
+    shapes = [tuple(p.shape) for p in models()[name](shape, 10).parameters()]
+    assert orthogonal_step(shapes, 64, "none") == Orthogonal(rate=small)
+    assert orthogonal_step(shapes, 512, "none") == make("auto", b=512).step
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rate"),
+    [
+        ([(8, 196), (8, 8)], 0.028),
+        ([(8, 16), (8, 8)], 0.028),
+        ([(8, 4, 7, 10), (10, 400)], 0.014 * 1.4),
+        ([(8, 196)] * 8, 0.014),
+        ([(8, 784)] * 3, 0.014),
+    ],
+)
+def test_the_orthogonal_step_of_narrow_nets_is_longer(shapes: list[tuple[int, ...]], rate: float) -> None:
+    """It goes with 1/√columns, as the adaptive one does, up to twice as long; not where layers normalise."""
+    assert orthogonal_step(shapes, 64, "none").rate == pytest.approx(rate, rel=1e-12)
+    few = 4 / max(4, len(shapes))
+    assert orthogonal_step(shapes, 64, "other").rate == pytest.approx(0.02 * few**0.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "share"),
+    [
+        ([(64, 10), (64, 64), (1, 64), (1,)], 0.25),
+        ([(64, 10), (64, 64), (1, 16)], 0.3),
+        ([(64, 10), (64, 64), (1, 400)], 0.1),
+        ([(64, 10), (64, 64), (1, 4000)], 1 / 30),
+        ([(64, 10), (64, 64), (1, 4, 64)], 1 / 30),
+    ],
+)
+def test_the_share_of_a_weight_of_one_row(shapes: list[tuple[int, ...]], share: float) -> None:
+    """Entries of a row of length 1 are 1/√columns; twice that, and between a 30th and 0.3."""
+    assert orthogonal_step(shapes, 64, "none").share == pytest.approx(share, rel=1e-12)
+    assert orthogonal_step(shapes, 64, "batch").share == 0.1
+
+
+def test_one_matrix_is_stepped_adaptively() -> None:
+    """Also where polar factors would cost little."""
+    model = nn.Linear(20, 3)
+    chosen = choose(model, b=320)
+    step = adaptive_step([(3, 20), (3,)], 320)
+    assert chosen.options == {"step": step}
+    assert (
+        f"the adaptive step, {step.rate:.2g} for such matrices: polar factors are for nets of layers" in chosen.reason
+    )
 
 
 def test_operations_of_an_lstm_against_a_count_by_hand() -> None:
@@ -259,8 +321,8 @@ def test_a_run_of_auto_that_is_resumed_is_the_one_that_never_stopped(tmp_path: P
 def test_targets_far_larger_than_what_the_model_returns_are_told(
     scale: float, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Steps of a fixed length take many to get there."""
-    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    """Steps of a fixed length take many to get there, where no last layer has the units of the targets."""
+    model = nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 1, bias=False))
     X, _ = data(64)
     vcsg.fit(model, mse_loss, (X, scale * torch.ones(64, 1)), ifo=64, b=64)
     found = [r.getMessage() for r in caplog.records if "targets" in r.getMessage()]

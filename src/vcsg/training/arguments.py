@@ -117,4 +117,5 @@ def identity(
     numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
     fixed |= {} if precision is None else {"precision": precision}
+    fixed |= {} if len(optimizer.param_groups) == 1 else {"groups of parameters": len(optimizer.param_groups)}
     return fixed | {f"option {name}": value for name, value in given.items()}

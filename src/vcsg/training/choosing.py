@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,15 +27,20 @@ BUSY, LARGEST_SIZE = 1e7, 256
 """Operations of a gradient beside which what any step costs a CPU is little; b grows for them, up to that size."""
 STEPS_PER_PASS = 32
 """The fewest steps in a pass over the data that the mini-batch has to leave."""
+LAYERED = 2
+"""The fewest matrices of a net for the orthogonal step."""
 SHARE = 0.5
 """The orthogonal step may take this many times the operations of the gradient, on a CPU."""
 ADAPTIVE = Adaptive(rate=0.002, beta2=0.99)
 """The adaptive step of a net of `DEPTH` matrices of up to `WIDTH` columns; second moments of a hundred steps or so."""
 WIDTH, DEPTH, LARGEST_RATE = 784, 3, 0.016
-FEW, SHALLOW, NORMED = 4, 0.014, 0.02
-"""The orthogonal step of a net of up to `FEW` matrices is at least `SHALLOW`, and `NORMED` if it normalises."""
+FEW, SHALLOW, NARROW, NORMED = 4, 0.014, 2.0, 0.02
+"""The orthogonal step of a net of up to `FEW` matrices is at least `SHALLOW`, up to `NARROW` times that if they are
+narrow, and at least `NORMED` if it normalises."""
 NORMED_SHARE = 0.1
 """The step of all other parameters in units of that of matrices, where a net normalises: gains and embeddings."""
+ROW_SHARE, LARGEST_SHARE = 2.0, 0.3
+"""The same where weights have one row: so many times 1/√columns, the size of the entries of a row of length 1."""
 Norms = Literal["none", "batch", "other"]
 """Whether a net has layers that normalise, and whether all of them do so over the batch."""
 
@@ -62,6 +67,10 @@ class ChosenOptions:
     options: dict[str, Any]
     reason: str
 
+    def because(self, reason: str) -> ChosenOptions:
+        """The same, with something else to tell."""
+        return replace(self, reason="; ".join(filter(None, (self.reason, reason))))
+
 
 def choose_options(
     model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource, given: dict[str, Any]
@@ -82,6 +91,12 @@ def choose_options(
     return ChosenOptions(options, "; ".join(words))
 
 
+def decay_of(given: Mapping[str, Any]) -> float:
+    """The decoupled weight decay of a run of `auto` with these options."""
+    own = given.get("decoupled_weight_decay")
+    return (0.0 if given.get("weight_decay") else auto().decay) if own is None else own
+
+
 def mini_batch(n: int, device: str, operations: float) -> int:
     """The mini-batch for n samples, each with so many operations of its gradient, 0 where none are known."""
     largest = SIZES.get(device, SIZES["cpu"])
@@ -94,6 +109,9 @@ def mini_batch(n: int, device: str, operations: float) -> int:
 def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[StepRule | None, str]:
     """None for the orthogonal step of `auto`, or another one; and the reason."""
     shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    if sum(map(is_matrix, shapes)) < LAYERED:
+        step = adaptive_step(shapes, b)
+        return step, f"the adaptive step, {step.rate:.2g} for such matrices: polar factors are for nets of layers"
     orthogonal = orthogonal_step(shapes, b, norms_of(model))
     chosen, size = None if orthogonal == auto(b).step else orthogonal, f"{orthogonal.rate:.2g} for such matrices"
     if device != "cpu":
@@ -110,7 +128,8 @@ def orthogonal_step(shapes: list[tuple[int, ...]], b: int, norms: Norms) -> Orth
     """The orthogonal step of a net with parameters of these shapes, for mini-batches of b samples.
 
     It is that of `auto`, or longer for few matrices. Without layers that normalise, what steps of all matrices do to
-    the scale of the outputs is multiplied from one to the next, so the step goes with 1/matrices; with such layers the
+    the scale of the outputs is multiplied from one to the next, so the step goes with 1/matrices, and as the adaptive
+    one with 1/√columns where no matrix has `WIDTH` of them, up to `NARROW` times as long; with such layers the
     scale is undone in between, and it goes with 1/√matrices. Where they all normalise over the batch, so that what
     follows a matrix does not depend on its scale at all, it grows with √b from b = 64 on, too.
     """
@@ -119,7 +138,14 @@ def orthogonal_step(shapes: list[tuple[int, ...]], b: int, norms: Norms) -> Orth
     if norms != "none":
         grown = max(1.0, b / SIZES["cpu"]) if norms == "batch" else 1.0
         return replace(step, rate=max(step.rate, NORMED * math.sqrt(few * grown)), share=NORMED_SHARE)
-    return replace(step, rate=max(step.rate, SHALLOW * few))
+    narrow = min(NARROW, math.sqrt(WIDTH / widest(shapes)))
+    return replace(step, rate=max(step.rate, SHALLOW * few * narrow), share=max(step.share, row_share(shapes)))
+
+
+def row_share(shapes: list[tuple[int, ...]]) -> float:
+    """The share of the orthogonal step that a weight of one row wants, such as the last one of a regression; or 0."""
+    columns = [shape[1] for shape in shapes if len(shape) == 2 and shape[0] == 1]
+    return min(LARGEST_SHARE, ROW_SHARE / math.sqrt(max(columns))) if columns else 0.0
 
 
 def norms_of(model: nn.Module) -> Norms:
@@ -142,10 +168,14 @@ def adaptive_step(shapes: list[tuple[int, ...]], b: int) -> Adaptive:
     the less do steps of all of them change what it returns. So the rate goes with 1/√(columns · matrices), where more
     than `WIDTH` columns, as of words that may occur in a text, count as so many. It grows with √b from b = 64 on.
     """
-    columns = [math.prod(shape[1:]) for shape in filter(is_matrix, shapes)]
-    widest = min(WIDTH, max(columns, default=WIDTH))
-    rate = ADAPTIVE.rate * math.sqrt(WIDTH / widest * DEPTH / max(1, len(columns)))
+    matrices = sum(map(is_matrix, shapes))
+    rate = ADAPTIVE.rate * math.sqrt(WIDTH / widest(shapes) * DEPTH / max(1, matrices))
     return replace(ADAPTIVE, rate=min(rate, LARGEST_RATE) * math.sqrt(max(1.0, b / SIZES["cpu"])))
+
+
+def widest(shapes: list[tuple[int, ...]]) -> int:
+    """The most columns of a matrix, `WIDTH` where they are more or where there is none."""
+    return min(WIDTH, max((math.prod(shape[1:]) for shape in filter(is_matrix, shapes)), default=WIDTH))
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:

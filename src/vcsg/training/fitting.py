@@ -24,7 +24,7 @@ from vcsg.training.arguments import (
     identity,
     tell_of_large_targets,
 )
-from vcsg.training.choosing import ChosenOptions, choose_options
+from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
 from vcsg.training.evaluation import means, mode
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
@@ -33,7 +33,8 @@ from vcsg.training.progress import choose
 from vcsg.training.result import Result
 from vcsg.training.saving import CHECKPOINT_SECONDS
 from vcsg.training.session import Session, SessionOptions
-from vcsg.training.sources import make_source
+from vcsg.training.sources import SampleSource, make_source
+from vcsg.training.target_units import TargetUnits, target_units
 from vcsg.training.task import Task
 
 
@@ -146,17 +147,21 @@ def fit(
     model.to(place)
     lay_out(model, channels_last, place)
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
-    chosen = ChosenOptions({}, "")
+    chosen, units = ChosenOptions({}, ""), None
     if not workers:  # samples that are for workers to read are not read here
         with mode(model, True):
             check_mean(task, train)
         if method == "auto":
-            tell_of_large_targets(task, train)
+            units = _units_of(task, train, options, state)
     if method == "auto":
         with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
+    if units is not None:
+        chosen = chosen.because(units.reason)
+        if state is None:
+            units.begin()
     optimizer = FiniteSumOptimizer(
-        model.parameters(), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
+        _parameters(model, units, options), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
         **(options | chosen.options),
     )  # fmt: skip
     if not limits.measured:
@@ -191,6 +196,22 @@ def fit(
         engine=session.engine_notes,
         state=optimizer.state_dict(),
     )
+
+
+def _units_of(
+    task: Task, train: SampleSource, options: Mapping[str, Any], state: Mapping[str, Any] | None
+) -> TargetUnits | None:
+    """How the last layer comes to the units of the targets, where the steps are for `auto` to choose."""
+    apart = state is None or len(state.get("param_groups", ())) != 1
+    found = target_units(task, train) if apart and not {"lr", "step"} & set(options) else None
+    if found is None:
+        tell_of_large_targets(task, train)
+    return found
+
+
+def _parameters(model: nn.Module, units: TargetUnits | None, options: Mapping[str, Any]) -> Any:
+    """The parameters, in groups where the last layer has steps of its own."""
+    return units.groups(model, decay_of(options)) if units is not None and units.reason else model.parameters()
 
 
 def _certificate(until: Until | None, records: list[Record]) -> Certificate | None:

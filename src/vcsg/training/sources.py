@@ -42,9 +42,9 @@ class TensorSource:
             return dict(zip(self._names, drawn, strict=True))
         return drawn[0] if self._single else tuple(drawn)
 
-    def take(self, start: int, count: int = 1) -> Any:
-        """A batch of the samples from `start` on."""
-        return self.batch([t[start : start + count] for t in self._tensors])
+    def take(self, start: int, count: int = 1, step: int = 1) -> Any:
+        """A batch of so many samples from `start` on, `step` apart."""
+        return self.batch([t[start : start + count * step : step] for t in self._tensors])
 
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
         """All samples in their order, `size` at once, as pairs (number of samples, batch)."""
@@ -82,10 +82,10 @@ class DatasetSource:
         for start, drawn in zip(range(0, self.n, size), self._loaders[size], strict=True):
             yield min(size, self.n - start), self.batch(drawn)
 
-    def take(self, start: int, count: int = 1) -> Any:
-        """A batch of the samples from `start` on, read in this process."""
+    def take(self, start: int, count: int = 1, step: int = 1) -> Any:
+        """A batch of so many samples from `start` on, `step` apart, read in this process."""
         collate = self._options["collate_fn"] or default_collate
-        return self.batch(collate([self._dataset[i] for i in range(start, start + count)]))
+        return self.batch(collate([self._dataset[i] for i in range(start, start + count * step, step)]))
 
 
 SampleSource = TensorSource | DatasetSource

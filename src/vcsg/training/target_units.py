@@ -1,0 +1,239 @@
+"""The last layer of a regression, in the units of its targets.
+
+Steps of a fixed length reach outputs of about 1 soon, and outputs of 300,000 late. Where a model ends with a layer
+whose bias is added to its outputs, that layer alone decides their units: its steps can be as many times longer as the
+targets are larger, and its bias can begin at their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from vcsg.run.randomness import seeded
+from vcsg.training.evaluation import mode
+from vcsg.training.sources import SampleSource
+from vcsg.training.task import Task, pair
+
+LOOKED_AT = 64
+"""How many samples are looked at, spread over all."""
+LAYERS = 4
+"""How many of the layers that were evaluated last are asked whether they are the last one."""
+ACCURACY = 0.02
+"""What the outputs may differ in by how much a bias adds to them; more than bfloat16 rounds."""
+
+
+@dataclass(frozen=True)
+class TargetUnits:
+    """How the last layer of a model comes to the units of the targets."""
+
+    layer: nn.Module
+    gain: float
+    """What 1 more in its bias adds to the outputs."""
+    scale: float
+    """The spread of the targets in units of the gain, as a power of two."""
+    mean: Tensor
+    """The mean of the targets, one number for each of the bias."""
+    far: bool
+    """Whether the mean of the targets is further from 0 than they are spread; then the bias does not decay."""
+    spread: float
+    """The standard deviation of the targets about their means."""
+    shrunk: float
+    """What the weights of the layer are multiplied by at the start of a run: 1, or less where the targets are small."""
+    missing: Tensor
+    """What the outputs of the model then lack on the mean to that of the targets."""
+
+    @property
+    def reason(self) -> str:
+        """What is done, in words; empty where the targets have such units already."""
+        words = [] if self.scale == 1 else [f"steps of the last layer {self.scale:.4g} times as long"]
+        words += ["no decay of its bias"] if self.far else []
+        return f"targets of {_size(self.mean):.2g} ± {self.spread:.2g}: {', '.join(words)}" if words else ""
+
+    def groups(self, model: nn.Module, decay: float) -> list[dict[str, Any]]:
+        """The parameters in groups, the last layer in those of its own. `decay` is the decoupled one of all others.
+
+        A decay shrinks the last layer by what it shrinks the others, whatever the length of its steps.
+        """
+        bias, own = _bias(self.layer), list(self.layer.parameters(recurse=False))
+        others = [p for p in model.parameters() if all(p is not q for q in own)]
+        steps = {"lr": self.scale, "decoupled_weight_decay": decay / self.scale}
+        found: list[dict[str, Any]] = [
+            {"params": others},
+            {"params": [p for p in own if p is not bias], **steps},
+            {"params": [bias], **steps, **({"decoupled_weight_decay": 0.0} if self.far else {})},
+        ]
+        return [group for group in found if group["params"]]
+
+    def begin(self) -> None:
+        """Put the mean of the outputs at that of the targets, where it is further away than these are spread."""
+        weight, bias = _weight(self.layer), _bias(self.layer)
+        with torch.no_grad():
+            weight *= self.shrunk
+            if _size(self.missing) > self.spread:
+                bias += (self.missing / self.gain).reshape(bias.shape).to(bias.dtype)
+
+
+def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
+    """How the last layer comes to the units of the targets; None without such a layer, or for no regression."""
+    if task.loss is None:
+        return None
+    count = min(LOOKED_AT, train.n)
+    inputs, targets = pair(train.take(0, count, train.n // count))
+    if not isinstance(targets, Tensor) or not targets.is_floating_point() or not 0 < _size(targets) < math.inf:
+        return None
+    with _untouched(task.model):
+        outputs, layers = _evaluated(task, inputs)
+        if not isinstance(outputs, Tensor) or outputs.shape != targets.shape:
+            return None
+        delta = 2.0 ** round(math.log2(_size(targets)))
+        gains = ((layer, _gain(task, inputs, outputs, layer, delta)) for layer in layers)
+        layer, gain = next(((layer, gain) for layer, gain in gains if gain is not None), (None, math.nan))
+        if layer is None or not _in_units_of(task, outputs, targets):
+            return None
+        mean, spread = _moments(_rows(targets, layer))
+        scale = 2.0 ** round(math.log2(spread / gain)) if spread else 1.0
+        shrunk = min(1.0, scale) if _is_untrained(outputs, targets, layer) else 1.0
+        missing = mean - _moments(_rows(_shrunk_outputs(task, inputs, layer, shrunk), layer))[0]
+    return TargetUnits(layer, gain, scale, mean, _size(mean) > spread, spread, shrunk, missing)
+
+
+def _moments(rows: Tensor) -> tuple[Tensor, float]:
+    """The mean of the rows, and how far they are spread about it."""
+    mean = rows.mean(0)
+    return mean, _size(rows - mean)
+
+
+def _is_untrained(outputs: Tensor, targets: Tensor, layer: nn.Module) -> bool:
+    """Whether the outputs are no better than a constant."""
+    wanted = _rows(targets, layer)
+    return _moments(wanted - _rows(outputs, layer))[1] >= _moments(wanted)[1]
+
+
+def _shrunk_outputs(task: Task, inputs: Any, layer: nn.Module, factor: float) -> Tensor:
+    """The outputs with the weights of the layer multiplied by a factor."""
+    weight = _weight(layer)
+    with _put_back(weight):
+        weight *= factor
+        outputs: Tensor = _outputs(task, inputs)
+    return outputs
+
+
+def _evaluated(task: Task, inputs: Any) -> tuple[Any, list[nn.Module]]:
+    """The outputs, and the layers that could be the last, the latest first: those with weight and bias of their own."""
+    called: list[nn.Module] = []
+    hooks = [
+        module.register_forward_hook(lambda module, _, __: called.append(module))
+        for module in task.model.modules()
+        if _is_layer(module)
+    ]
+    try:
+        outputs = _outputs(task, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    owners = [id(p) for module in task.model.modules() for p in module._parameters.values() if p is not None]
+    alone = [m for m in called if all(owners.count(id(p)) == 1 for p in m.parameters(recurse=False))]
+    return outputs, list(dict.fromkeys(reversed(alone)))[:LAYERS]
+
+
+def _is_layer(module: nn.Module) -> bool:
+    weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
+    return weight is not None and bias is not None and weight.requires_grad and bias.requires_grad
+
+
+def _outputs(task: Task, inputs: Any) -> Any:
+    with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
+        return task.model(inputs)
+
+
+def _in_units_of(task: Task, outputs: Any, targets: Tensor) -> bool:
+    """Whether the loss is least where outputs are equal to the targets, as of a regression, and of no other link."""
+    assert task.loss is not None
+    equal = targets.to(outputs.dtype)
+    away = equal.abs().mean()
+    try:
+        with torch.no_grad():
+            least, *others = (
+                float(task.loss(t, targets)) for t in (equal, 2 * equal, equal / 2, equal + away, equal - away)
+            )
+    except Exception:  # a loss may refuse such outputs, by an error of any kind
+        return False
+    return all(other > least for other in others)
+
+
+def _gain(task: Task, inputs: Any, outputs: Tensor, layer: nn.Module, delta: float) -> float | None:
+    """What 1 more in a bias adds to every output; None where it is not the same for all."""
+    bias, parts = _bias(layer), []
+    if not outputs.is_floating_point() or bias.numel() not in (1, _numbers(outputs, layer)):
+        return None
+    for change in (delta, -delta):
+        with _put_back(bias):
+            bias += change
+            parts.append((_outputs(task, inputs).double() - outputs.double()) / change)
+    added = torch.stack(parts)
+    gain = float(added.mean())
+    return gain if gain > 0 and float((added - gain).abs().max()) <= ACCURACY * gain else None
+
+
+def _rows(values: Tensor, layer: nn.Module) -> Tensor:
+    """The values as rows of as many numbers as the bias has."""
+    return values.double().movedim(_axis(values, layer), -1).reshape(-1, _bias(layer).numel())
+
+
+def _axis(values: Tensor, layer: nn.Module) -> int:
+    """The axis of outputs that the bias of the layer is along, where it has more than one number."""
+    return 1 if isinstance(layer, (_ConvNd, _NormBase, nn.GroupNorm)) and values.dim() > 2 else -1
+
+
+def _numbers(outputs: Tensor, layer: nn.Module) -> int:
+    """How many numbers of a sample lie along that axis."""
+    return outputs.shape[_axis(outputs, layer)] if outputs.dim() > 1 else 1
+
+
+def _weight(layer: nn.Module) -> Tensor:
+    weight = layer.weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    bias = layer.bias
+    assert isinstance(bias, Tensor)
+    return bias
+
+
+def _size(values: Tensor) -> float:
+    return float(values.double().square().mean().sqrt())
+
+
+@contextmanager
+def _put_back(values: Tensor) -> Iterator[None]:
+    """Without gradients; what is done to the values is undone."""
+    before = values.clone()
+    with torch.no_grad():
+        try:
+            yield
+        finally:
+            values.copy_(before)
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """The model in mode train(), as its loss has it; its buffers are put back."""
+    before = [b.clone() for b in model.buffers()]
+    try:
+        with mode(model, True):
+            yield
+    finally:
+        with torch.no_grad():
+            for b, old in zip(model.buffers(), before, strict=True):
+                b.copy_(old)

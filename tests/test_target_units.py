@@ -1,0 +1,340 @@
+"""The last layer of a regression in the units of its targets: which layer, which units, and the runs with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nets import vector
+from torch import Tensor, nn
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    l1_loss,
+    mse_loss,
+    poisson_nll_loss,
+    smooth_l1_loss,
+)
+
+import vcsg
+from vcsg.training.sources import TensorSource
+from vcsg.training.target_units import TargetUnits, target_units
+from vcsg.training.task import Task
+
+N, CPU = 64, torch.device("cpu")
+
+
+def inputs(n: int = N) -> Tensor:
+    return torch.randn(n, 5, generator=torch.Generator().manual_seed(1))
+
+
+def targets(scale: float = 1.0, offset: float = 0.0, n: int = N) -> Tensor:
+    """Of the mean `offset` and the standard deviation `scale`."""
+    x = inputs(n).double()
+    y = (x[:, :1] * x[:, 1:2]).sin() + 0.5 * x[:, 2:3]
+    return (scale * (y - y.mean()) / y.std(correction=0) + offset).float()
+
+
+def net(*last: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 16), nn.Tanh(), *(last or (nn.Linear(16, 1),)))
+
+
+def look(model: nn.Module, y: Tensor, loss: Callable[..., Tensor] = mse_loss) -> TargetUnits | None:
+    return target_units(Task(model, loss, None, {}), TensorSource("data", (inputs(len(y)), y), CPU))
+
+
+def found(model: nn.Module, y: Tensor, loss: Callable[..., Tensor] = mse_loss) -> TargetUnits:
+    units = look(model, y, loss)
+    assert units is not None
+    return units
+
+
+# --- which layer, and which units
+
+
+class Denormalised(nn.Module):
+    """A model that has the units of the targets itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 5000 * self.inner(x) + 300_000
+
+
+class WithGain(nn.Module):
+    """A model that has a parameter of its own beside its layers, and is called after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(5)), nn.Parameter(torch.zeros(5))
+        self.inner = net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.weight * x + self.bias)
+
+
+@pytest.mark.parametrize("loss", [mse_loss, l1_loss, smooth_l1_loss])
+def test_scale_and_mean_are_those_of_the_targets(loss: Callable[..., Tensor]) -> None:
+    units = found(net(), targets(1000.0, 5000.0), loss)
+    assert (units.scale, units.far, units.shrunk) == (1024.0, True, 1.0)
+    assert units.gain == pytest.approx(1, rel=1e-4)
+    assert units.mean.item() == pytest.approx(5000, rel=1e-5)
+    assert units.spread == pytest.approx(1000, rel=1e-5)
+    assert units.reason == "targets of 5e+03 ± 1e+03: steps of the last layer 1024 times as long, no decay of its bias"
+    assert found(net(), targets(), loss).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "last"),
+    [
+        (net(), lambda m: m[-1]),
+        (net(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1)), lambda m: m[-1]),
+        (net(nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 1)), lambda m: m[-1]),
+        (net(nn.Unflatten(1, (1, 16)), nn.Conv1d(1, 1, 16), nn.Flatten()), lambda m: m[-2]),
+        (WithGain(), lambda m: m.inner[-1]),
+        (nn.Linear(5, 1), lambda m: m),
+    ],
+)
+def test_the_last_layer_is_found(model: nn.Module, last: Callable[[Any], nn.Module]) -> None:
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    assert found(model.eval(), targets(2.0**10)).layer is last(model)
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert not any(module.training for module in model.modules())
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+def test_a_model_that_has_the_units_itself_is_left_alone() -> None:
+    units = found(Denormalised(), targets(5000.0, 300_000.0))
+    assert units.gain == pytest.approx(5000, rel=1e-4)
+    assert units.scale == 1.0
+    before = vector(units.layer)
+    units.begin()
+    assert torch.equal(vector(units.layer), before)
+
+
+class Tied(nn.Module):
+    """A layer that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 5)
+        self.second = nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).tanh())
+
+
+def frozen() -> nn.Module:
+    model = net()
+    model[-1].requires_grad_(False)
+    return model
+
+
+Y = targets(1000.0)
+OTHERS: dict[str, tuple[nn.Module, Callable[..., Tensor], Tensor]] = {
+    "classes": (net(nn.Linear(16, 3)), cross_entropy, torch.arange(N) % 3),
+    "probabilities of classes": (net(nn.Linear(16, 3)), cross_entropy, torch.eye(3)[torch.arange(N) % 3]),
+    "yes or no": (net(), binary_cross_entropy_with_logits, (Y > 0).float()),
+    "counts by their logarithm": (net(), poisson_nll_loss, Y.abs().round()),
+    "a loss of the angle": (net(nn.Linear(16, 2)), lambda a, b: -torch.cosine_similarity(a, b).mean(), Y.repeat(1, 2)),
+    "no bias": (net(nn.Linear(16, 1, bias=False)), mse_loss, Y),
+    "no layer at the end": (net(nn.Linear(16, 1), nn.Softplus()), mse_loss, Y.abs()),
+    "no constant gain": (net(nn.Linear(16, 1), nn.Dropout(0.5)), mse_loss, Y),
+    "frozen": (frozen(), mse_loss, Y),
+    "tied": (Tied(), mse_loss, Y.repeat(1, 5)),
+    "parametrised": (net(nn.utils.parametrizations.weight_norm(nn.Linear(16, 1))), mse_loss, Y),
+    "nothing but 0": (net(), mse_loss, 0 * Y),
+    "not finite": (net(), mse_loss, Y / 0),
+}
+
+
+@pytest.mark.parametrize(("model", "loss", "y"), OTHERS.values(), ids=OTHERS)
+def test_what_is_no_regression_in_units_of_a_last_layer(
+    model: nn.Module, loss: Callable[..., Tensor], y: Tensor
+) -> None:
+    before = vector(model)
+    assert look(model, y, loss) is None
+    assert torch.equal(vector(model), before)
+
+
+def test_groups_of_the_last_layer() -> None:
+    model = WithGain()
+    units, layer = found(model, targets(1024.0, 5000.0)), model.inner[-1]
+    first, weights, bias = units.groups(model, 0.1)
+    assert [id(p) for p in first["params"]] == [id(p) for p in (model.weight, model.bias, *model.inner[0].parameters())]
+    assert set(first) == {"params"}
+    assert weights["params"][0] is layer.weight
+    assert (weights["lr"], weights["decoupled_weight_decay"]) == (1024.0, 0.1 / 1024)
+    assert bias["params"][0] is layer.bias
+    assert (bias["lr"], bias["decoupled_weight_decay"]) == (1024.0, 0.0)
+    assert found(model, targets(1024.0)).groups(model, 0.1)[2]["decoupled_weight_decay"] == 0.1 / 1024
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 3.0), (1000.0, 1e5), (2.0**-10, 1.0), (2.0**-10, 0.0)])
+def test_a_run_begins_at_the_mean_of_the_targets(scale: float, offset: float) -> None:
+    """And no further from it than they are."""
+    model, y = net(), targets(scale, offset)
+    found(model, y).begin()
+    outputs = model(inputs())
+    assert abs(outputs.mean().item() - offset) < 1.0001 * scale
+    assert outputs.std().item() < 1.5 * scale
+    before = vector(model)
+    found(model, y).begin()  # what has the units is left alone, but for weights that were not trained in between
+    assert torch.equal(vector(model), before) is (scale >= 1)
+
+
+def test_the_mean_of_each_output_and_channel() -> None:
+    model, y = net(nn.Linear(16, 3)), targets() + torch.tensor([10.0, -20.0, 30.0])
+    found(model, y).begin()
+    assert (model(inputs()).mean(0) - torch.tensor([10.0, -20.0, 30.0])).abs().max() < 1e-4
+    image = nn.Sequential(nn.Unflatten(1, (1, 5)), nn.Conv1d(1, 2, 3, padding=1))
+    found(image, (y[:, :2, None] + torch.zeros(5))).begin()
+    assert (image(inputs()).mean((0, 2)) - torch.tensor([10.0, -20.0])).abs().max() < 1e-4
+
+
+def test_a_trained_model_keeps_its_weights() -> None:
+    model, y = net(), targets(2.0**-10, 0.01)
+    vcsg.fit(model, mse_loss, (inputs(), y), passes=100)
+    units = found(model, y)
+    assert units.scale == 2.0**-10
+    before = vector(model)
+    units.begin()
+    assert torch.equal(vector(model), before)
+
+
+# --- runs
+
+
+def fitted(y: Tensor, passes: float = 5, **options: Any) -> tuple[Tensor, vcsg.Result]:
+    """What a net whose last layer begins at 0 returns after a run, in float64."""
+    torch.manual_seed(1)
+    model = net(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    nn.init.zeros_(model[-1].weight)
+    nn.init.zeros_(model[-1].bias)
+    x = inputs(len(y)).double()
+    result = vcsg.fit(model, mse_loss, (x, y.double()), passes=passes, **options)
+    return model(x).detach(), result
+
+
+@pytest.mark.parametrize(
+    ("b", "one", "other"), [(8, 1.0, 2.0**17), (8, 1.0, 2.0**-3), (256, 2.0**10, 2.0**17)], ids=str
+)
+def test_a_run_is_the_same_in_other_units(b: int, one: float, other: float) -> None:
+    """With b = 256 by the orthogonal step, and the adaptive one for the last layer; its ε alone has units."""
+    (first, told), (second, told_too) = (
+        fitted(unit * targets(n=256), b=b, passes=max(5, b / 8)) for unit in (one, other)
+    )
+    assert first.std() > 0.2 * one
+    assert (second / other - first / one).abs().max() < 2e-4
+    words = told.chosen.split("; targets of ")[0]
+    assert ("the orthogonal step" in words) is (b == 256)
+    assert told_too.chosen.startswith(f"{words}; targets of ")
+    assert told_too.chosen.endswith(f": steps of the last layer {other:.4g} times as long")
+
+
+def test_a_run_is_the_same_about_another_mean() -> None:
+    """Where nothing decays; else the bias does, if the mean of the targets is 0 or so."""
+    one, _ = fitted(targets(), decoupled_weight_decay=0)
+    other, _ = fitted(8 * targets() + 2000, decoupled_weight_decay=0)
+    assert ((other - 2000) / 8 - one).abs().max() < 1e-4
+
+
+def test_large_targets_are_met_as_soon_as_small_ones() -> None:
+    """By hand: the same run on standardised targets, and its outputs in the units of the others."""
+    y = targets().double()
+    (by_hand, _), (own, _) = fitted(y, passes=30), fitted(2.0**17 * y + 3e5, passes=30)
+    error = mse_loss((own - 3e5) / 2.0**17, y)
+    assert error < 1.1 * mse_loss(by_hand, y)
+    assert error < 0.05
+
+
+def test_steps_that_are_given_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    for given in ({"lr": 0.01}, {"step": "adaptive"}):
+        caplog.clear()
+        _, result = fitted(1e5 * targets(), passes=1, **given)
+        assert "last layer" not in result.chosen
+        assert "the targets are about 1.2e+05" in caplog.text
+    assert len(result.state["param_groups"]) == 1
+
+
+def run(model: nn.Module, passes: float, **options: Any) -> vcsg.Result:
+    y = targets(1e5, 3e5)
+    return vcsg.fit(model, mse_loss, (inputs(), y), passes=passes, test=(inputs(), y), seed=3, **options)
+
+
+def test_a_run_in_other_units_that_is_resumed_is_the_one_that_never_stopped(tmp_path: Path) -> None:
+    whole = run(net(), 5)
+    assert len(whole.state["param_groups"]) == 3
+    begun = run(net(), 2.2, checkpoint=tmp_path)
+    again = run(begun.model, 5, checkpoint=tmp_path, resume=True)
+    assert torch.equal(vector(whole.model), vector(again.model))
+    assert again.chosen == whole.chosen
+
+
+def test_a_run_in_other_units_goes_on_from_its_state() -> None:
+    """The model is at the average then, and the run goes on from its last point; the start is not put anywhere anew."""
+    first = run(net(), 3)
+    second = run(first.model, 6, state=first.state)
+    assert second.passes >= 6
+    assert second.history[-1]["test_loss"] < first.history[-1]["test_loss"]
+    assert [group["lr"] for group in second.state["param_groups"]] == [1.0, 2.0**17, 2.0**17]
+
+
+def sorted_data(scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Samples in the order of their targets, which are linear in them."""
+    X = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+    y = scale * (X @ torch.arange(1.0, 9.0))[:, None]
+    order = y[:, 0].argsort()
+    return X[order], y[order]
+
+
+def test_a_model_that_fits_sorted_data_is_left_as_it_is() -> None:
+    """The first samples have the least targets: outputs and targets are looked at over the whole of the data."""
+    X, y = sorted_data()
+    model = nn.Sequential(nn.Linear(8, 1))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.arange(1.0, 9.0)[None])
+        model[0].bias.zero_()
+    units = target_units(Task(model, mse_loss, None, {}), TensorSource("data", (X, y), CPU))
+    assert units is not None
+    units.begin()
+    assert mse_loss(model(X), y).item() < 1e-8
+
+
+def test_losses_that_refuse_outputs_and_frozen_layers_are_left_alone() -> None:
+    X, y = sorted_data(1e-3)
+    model = nn.Sequential(nn.Linear(8, 1), nn.Sigmoid())
+    vcsg.fit(model, nn.BCELoss(), (X, (y > 0).float()), passes=1)
+
+    def not_below(outputs: Tensor, targets: Tensor) -> Tensor:
+        if float((outputs - targets).abs().max()) > 0 and float(outputs.min()) < float(targets.min()):
+            raise ValueError("outputs below all targets")
+        return mse_loss(outputs, targets)
+
+    task = Task(nn.Linear(8, 1), not_below, None, {})
+    assert target_units(task, TensorSource("data", (X, y), CPU)) is None
+    frozen = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))
+    frozen[2].weight.requires_grad_(False)
+    before = frozen[2].weight.clone()
+    vcsg.fit(frozen, mse_loss, (X, y), passes=1)
+    assert torch.equal(frozen[2].weight, before)
+
+
+def test_a_state_without_groups_goes_on_without() -> None:
+    """A function at the end that cut outputs off at first, and does so no longer."""
+    X, y = sorted_data(0.05 / 14)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.ReLU())
+    nn.init.constant_(model[2].bias, 0.5)
+    result = vcsg.fit(model, mse_loss, (X, y + 2.8), passes=30)
+    assert vcsg.fit(model, mse_loss, (X, y + 2.8), passes=31, state=result.state).passes > 30
