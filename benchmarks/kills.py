@@ -196,6 +196,21 @@ def at_rename(name: str, after: bool) -> Install:
     return install
 
 
+def in_weights(countdown: Countdown) -> None:
+    """When safetensors has begun a file of its own beside that which it was asked for."""
+    import safetensors.torch
+
+    plain = safetensors.torch.save_file
+
+    def save_file(tensors: Any, filename: str, metadata: Any = None) -> None:
+        if countdown.due():
+            (Path(filename).parent / ".tmpAbCdEf").write_bytes(b"a part")
+            countdown.strike()
+        plain(tensors, filename, metadata)
+
+    vars(safetensors.torch)["save_file"] = save_file
+
+
 def at_line(share: float) -> Install:
     """When this share of a line was written."""
 
@@ -224,6 +239,7 @@ POINTS: dict[str, tuple[Install, int]] = {
     "before its rename": (at_rename("checkpoint-", False), 6),
     "after its rename": (at_rename("checkpoint-", True), 6),
     "before run.json": (at_rename("run.json", False), 1),
+    "half the weights": (in_weights, 1),
     "final weights": (at_rename("weights", False), 1),
     "after the end": (at_rename("run.json", True), 2),
 }

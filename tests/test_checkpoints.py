@@ -389,6 +389,9 @@ def test_what_killed_writers_left_is_swept_away_and_nothing_else(tmp_path: Path)
     kept = [".hidden", "a.partial.json", "checkpoint-000000001.vcsg"]
     for name in (*kept, ".run-abc.partial.json", ".checkpoint-000000002-x_1.partial.vcsg"):
         (tmp_path / name).touch()
+    with files.room_beside(tmp_path / "weights.safetensors") as room:
+        (room / "a").touch()
+        room.rename(tmp_path / ".weights-x_2.partial")  # it stays, as if the process had ended here
     files.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == kept
 

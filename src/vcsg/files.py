@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -44,10 +45,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def room_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a new folder beside `path`, which is removed at the end: for writers that leave files of their own beside
+    what they write when they are killed.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{Path(path).stem}-", suffix=PARTIAL, dir=Path(path).parent) as room:
+        yield Path(room)
+
+
 def sweep(folder: str | os.PathLike[str]) -> None:
-    """Remove the partial files of killed writers from a folder. The caller has to have locked it."""
+    """Remove what killed writers left unfinished in a folder. The caller has to have locked it."""
     for path in Path(folder).glob(f".*{PARTIAL}*"):
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from vcsg.files import locked, replacing, sweep
+from vcsg.files import locked, replacing, room_beside, sweep
 from vcsg.run.record import Record
 from vcsg.run.watch import Diverged
 from vcsg.study import methods
@@ -311,8 +311,9 @@ def is_complete(record: RunRecord) -> bool:
 
 def _save_weights(model: nn.Module, path: Path) -> None:
     try:
-        with replacing(path) as new:
-            safetensors.torch.save_model(model, str(new))
+        with replacing(path) as new, room_beside(path) as room:  # safetensors has a partial file of its own
+            safetensors.torch.save_model(model, str(room / path.name))
+            os.replace(room / path.name, new)
     except safetensors.SafetensorError as error:
         raise OSError(f"{path} could not be written: {error}") from error
 
