@@ -449,7 +449,8 @@ def test_bars_on_a_terminal() -> None:
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    words = ["compare", PROBLEM, "--methods", "vcsg,svrg", "--budget", "40passes", "--seeds", "1", "--no-report"]
+    # A second each, so that bars are drawn ten times in either run, however fast the machine is.
+    words = ["compare", PROBLEM, "--methods", "vcsg,svrg", "--budget", "1s", "--seeds", "1", "--no-report"]
     status, out, _ = finish(start(*words, stderr=there, TERM="xterm", COLUMNS="150"))
     os.close(there)
     reader.join()
