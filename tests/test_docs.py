@@ -31,6 +31,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 METHODS = ROOT / "docs" / "methods.md"
+LINEAR = ROOT / "docs" / "results" / "linear" / "README.md"
 TRACKERS = {"MLFLOW_TRACKING_URI": "mlruns", "MLFLOW_ALLOW_FILE_STORE": "true", "WANDB_SILENT": "true"}
 """Settings of trackers that keep their files in the folder of the test."""
 QUOTED = re.compile(r"([\d.]+) to ([\d.]+) × a step of plain SGD")
@@ -185,13 +186,37 @@ def test_the_options_of_every_method_are_listed_with_their_defaults() -> None:
 
 
 def test_readme_quotes_the_linear_figures_of_their_page() -> None:
-    page = (ROOT / "docs" / "linear.md").read_text()
-    ratios = [float(r) for r in re.findall(r" ms, \*\*([\d.]+) ×\*\*", page)]
+    ratios = linear_ratios("Large sets")
     slow = sum(r < 2 for r in ratios)
     readme = (ROOT / "README.md").read_text()
     assert f"{min(ratios):.1f} to {max(ratios):.0f} × as fast" in readme
     assert f"median {median(ratios):.1f} ×, below 2 × in {slow} of {len(ratios)} cells" in readme
     assert f"all of {len(ratios)} comparisons, {median(ratios):.1f} times in the median" in readme
+    assert f"in all of {len(ratios)} comparisons." in (ROOT / "docs" / "README.md").read_text()
+
+
+def test_the_guide_to_linear_models_quotes_the_figures_of_their_page() -> None:
+    rows = table(ROOT / "docs" / "linear.md", "## What was measured")
+    told = {link[1]: row["ratio"] for row in rows if (link := re.search(r"\]\(.*#(.+)\)", row["problem"]))}
+    large = linear_ratios("Large sets")
+    assert told.pop("large-sets") == f"{min(large)} to {max(large)} ×, median {median(large):.1f} ×"
+    assert f"{len(large)} cells" in rows[0]["problem"]
+    paths = table(LINEAR, "## Paths and cross-validation")
+    best = [min(float(row[peer].strip(" ×")) for peer in ("scikit-learn", "celer", "skglm")) for row in paths]
+    assert told.pop("paths-and-cross-validation") == f"{min(best)} to {max(best)} ×"
+    sections = ("Shapes on which other solvers are at their best", "Small data", "The L1 penalty")
+    assert told == {slug(name): "{} to {} ×".format(*extremes(linear_ratios(name))) for name in sections}
+
+
+def linear_ratios(heading: str) -> list[float]:
+    """The ratios in the table of a section: of single cells, or of the worst and the best cell of a line."""
+    section = re.split(r"^#", LINEAR.read_text().split(f"\n## {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    return [float(r) for cell in re.findall(r"\*\*([\d.]+(?: to [\d.]+)?) ×\*\*", lines) for r in cell.split(" to ")]
+
+
+def extremes(values: list[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def test_readme_quotes_the_step_times_of_their_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import tarfile
 from dataclasses import replace
@@ -101,13 +102,23 @@ def test_what_the_front_page_says_of_networks_on_a_gpu() -> None:
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|") and "H200 |" in line]
     assert len(rows) == 4
     ratios = [float(row[4]) for row in rows if row[4] != "–"]
-    assert f"at least {math.floor(10 / max(ratios)) / 10:.1f}\n  times as fast" in front
+    assert f"at least {math.floor(10 / max(ratios)) / 10:.1f} times as fast" in " ".join(front.split())
     for row in rows:
         rival, _, seconds = row[3].rpartition(", ")
         told = rival.replace("SGD, momentum 0.9", "SGD with momentum")
         ours = float(row[2].removesuffix(" s"))
         assert f"{ours:.2f} s" in front or f"{ours:.1f} s" in front
         assert not rival or f"{told} {seconds}" in front
+
+
+def test_where_networks_end_as_the_front_page_has_it() -> None:
+    """The test error of `auto` and that of the rival with the lowest, for all six studies."""
+    page, front = (FOLDER / "README.md").read_text(), (FOLDER.parents[2] / "README.md").read_text()
+    ends = re.findall(r"^\|.* (?:H200|CPU) \|.*\| (\S+ %), (\S+ %) \((.+)\) \|$", page, re.MULTILINE)
+    assert len(ends) == len(STUDIES)
+    for own, least, rival in ends:
+        told = rival.replace("SGD, momentum 0.9", "SGD with momentum").removesuffix(" (torch)")
+        assert f"| {own}, {told} {least} |" in front
 
 
 def test_the_page_on_variance_reduction_is_that_of_its_records() -> None:
@@ -138,7 +149,7 @@ def test_what_the_page_says_of_networks_and_variance_reduction() -> None:
     assert min(costs[key, "orthogonal", b] for key in reducing for b in net.sizes) == pytest.approx(1.5, abs=0.01)
     momentum = [costs["momentum", rule, b] for rule in net.rules for b in net.sizes]
     best = [min(costs[key, rule, b] for key in reducing) for rule in net.rules for b in net.sizes]
-    told = f"momentum {min(momentum):.2g} to {max(momentum):.2g} passes, the best with variance reduction"
+    told = f"| momentum {min(momentum):.2g} to {max(momentum):.2g} passes | the best"
     assert f"{told} {min(best):.2g} to {max(best):.2g} |" in (FOLDER.parents[2] / "README.md").read_text()
     seconds = {c.estimator: c.cost(net.goal, "seconds") for c in net.cells if (c.rule, c.b) == ("orthogonal", 256)}
     ratios = [seconds[key] / seconds["sgd"] for key in reducing]
