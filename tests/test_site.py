@@ -68,14 +68,14 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def test_formulas_pictures_and_names_of_files_are_set_for_readers(site: Path) -> None:
-    theory, cifar = ((site / page).read_text() for page in ("theory.html", "results/cifar10/index.html"))
+    theory, tiny = ((site / page).read_text() for page in ("theory.html", "results/tiny-imagenet/index.html"))
     assert "ε<sup>−3/2</sup> ∧ n<sup>1/4</sup>/ε" in theory
     assert "∇f<sub>I</sub>(y)" in theory
     assert re.search(r'<a href="paper.html[^"]*">The paper: readings and errata</a>', theory)
     assert not re.search(r"\^\{|_\{", re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", theory, flags=re.DOTALL))
-    shown = re.search(r'<a class="picture" href="(fig2-paper.png)"[^>]*><img [^>]*width="469"', cifar)
+    shown = re.search(r'<a class="picture" href="(fig2-paper.png)"[^>]*><img [^>]*width="469"', tiny)
     assert shown, "700 dots of 200 per inch are 3.5 inches"
-    assert (site / "results/cifar10" / shown[1]).is_file()
+    assert (site / "results/tiny-imagenet" / shown[1]).is_file()
     code = (site / "overview.html").read_text()
     assert "(∇f_I(x) − ∇f_I(y))" in re.sub(r"</?span[^>]*>", "", code)  # and code stays as it is
 
