@@ -135,7 +135,7 @@ def test_a_study_that_was_broken_off_is_read_by_the_seeds_that_all_have() -> Non
 # --- the command
 
 
-TINY = ("--sizes", "8", "--seeds", "2", "--passes", "2", "--trials", "3", "--trial-passes", "1", "--no-report")
+TINY = ("--sizes", "8", "--seeds", "2", "--passes", "2", "--trials", "3", "--trial-passes", "2", "--no-report")
 
 
 def runs_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -148,7 +148,7 @@ def runs_of(folder: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]
 def test_every_combination_runs_and_is_kept(tmp_path: Path) -> None:
     """All estimators and step rules on a tiny net and a drawn regression; a second call makes nothing again."""
     words = ["--network", network(tmp_path), "--convex", "synthetic:n=60,d=4", "--out", str(tmp_path / "out"), *TINY]
-    words += ["--convex-passes", "2", "--convex-trial-passes", "1", "--target", "test-error=0.45", "--seeds", "1"]
+    words += ["--convex-passes", "2", "--convex-trial-passes", "2", "--target", "test-error=0.45", "--seeds", "1"]
     done = call(*words)
     assert done.exit_code == 0, done.output
     assert "8 estimators × 3 step rules × 1 mini-batch sizes = 24 combinations" in done.stdout

@@ -474,6 +474,20 @@ def test_a_study_grows_by_methods_and_seeds(tmp_path: Path) -> None:
         conduct(study(tmp_path, PROBLEM, "tuned:gd", search_budget=Budget(passes=2)), quiet())
 
 
+def test_short_runs_that_take_no_step_are_refused(tmp_path: Path) -> None:
+    """All steps are equally good where a run ends with its first anchor; GD takes its step there, and SGD has none."""
+    for name, passes in (("svrg", 1), ("vcsg", 0.5)):
+        words = f"{name}, protocol tuned: the short runs of a search have {passes}passes, and the first anchor"
+        budget = Budget(passes=passes)
+        with pytest.raises(ValueError, match=f"{words} takes 1 passes, so that none would take a step: give each"):
+            study(tmp_path, PROBLEM, f"tuned:{name}", search_budget=budget, search_b=[8])
+    assert not list(tmp_path.iterdir())
+    for name, passes in (("svrg", 2), ("sgd", 1), ("sgd-momentum", 1)):
+        study(tmp_path, PROBLEM, f"tuned:{name}", search_budget=Budget(passes=passes), search_b=[8])
+    study(tmp_path, PROBLEM, "tuned:gd", search_budget=Budget(passes=1))
+    study(tmp_path, PROBLEM, "vcsg", search_budget=Budget(passes=0.5))  # without a search
+
+
 def test_a_run_ends_where_it_has_reached_every_target(tmp_path: Path) -> None:
     """Its records are those of the whole run up to there, one step later the end."""
     whole = study(tmp_path / "whole", PROBLEM, "sgd,gd", passes=20, settings=OWN, every=0.5)

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from vcsg.files import locked
+from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.study import methods as known_methods
 from vcsg.study import plan
 from vcsg.study.budgets import Budget
@@ -139,9 +140,23 @@ def _check_entry(entry: Entry, study: Study, workload: Workload) -> None:
     if not {"lr", "L"} & set(options) and known_methods.needs_L(entry.method, options):
         options["L"] = 1.0
     try:
-        known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+        made = known_methods.make(entry.method, initial_model(workload, 0), workload.n, options, study.seeds[0])
+        if entry.protocol == "tuned" and isinstance(made, FiniteSumOptimizer):
+            _check_search(made, study)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{entry.method}, protocol {entry.protocol}: {error}") from error
+
+
+def _check_search(optimizer: FiniteSumOptimizer, study: Study) -> None:
+    """Refuse a search whose runs would end with the first anchor: without a step, all step sizes are equally good."""
+    passes, first = study.trial_budget.in_passes(study.n), optimizer.phase
+    steps = any(weights.now for weights in optimizer.method.choices)
+    if first.kind == "anchor" and steps and passes is not None and passes * study.n <= first.total:
+        anchor = f"{first.total / study.n:.3g}"
+        raise ValueError(
+            f"the short runs of a search have {study.trial_budget}, and the first anchor takes {anchor} passes, "
+            "so that none would take a step: give each of them at least twice that"
+        )
 
 
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:

@@ -52,7 +52,7 @@ def estimate(
     stop: StopRequest,
     show: Show,
 ) -> Smoothness | None:
-    """L at the initial weights of a seed, for the mini-batch size of a method of the family; None if interrupted.
+    """L at the initial weights of a seed, for the mini-batches of a method of the family; None if interrupted.
 
     The method runs as usual and is stopped at its first record, which is made when L is known.
     """
@@ -62,7 +62,8 @@ def estimate(
     record, seconds = first_record(loaded, device, thread_count, method, own, seed, stop, show, title)
     if record is None:
         return None
-    source = f"estimated as {method} does, at the initial weights of seed {seed}, for mini-batches of {record.b}"
+    sizes = "the smaller of the first two mini-batch sizes"
+    source = f"estimated as {method} does, at the initial weights of seed {seed}, for {sizes}"
     return Smoothness(record.L, source, record.ifo, seconds)
 
 
