@@ -21,6 +21,7 @@ from vcsg.linear.independent import Curvature, IndependentFeatures, independent
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
+from vcsg.linear.kernels.rows import NEAR
 from vcsg.linear.problem import Array, PassResult, variance
 from vcsg.linear.solvers import family, lbfgs
 from vcsg.linear.solvers.automatic import solve
@@ -177,6 +178,31 @@ def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
         ]
         # The lazy mean is over every so many of the steps: here there are few enough to take them all.
         np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_lazy_steps_on_rows_that_come_from_memory(dtype: Any) -> None:
+    """More entries than are taken to be in a cache, in rows of 0 to 500: the steps of a plain loop in numpy."""
+    rng, n, d, b, step = np.random.default_rng(0), 9000, 10_000, 8, 0.2
+    counts = rng.integers(0, 500, n)
+    columns = np.concatenate([np.sort(rng.choice(d, count, replace=False)) for count in counts]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    rows = sparse.csr_matrix((rng.normal(size=len(columns)).astype(dtype) / 10, columns, starts), shape=(n, d))
+    assert rows.data.nbytes > NEAR
+    y, weight = np.sign(rng.normal(size=n)), rng.random(n) + 0.5
+    problem = Problem(rows, y, weight, LOSSES["logistic"], penalty=Penalty(l2=0.1))
+    x = rng.normal(size=problem.shape)
+    anchor, index = problem.anchor(x), order.interleaved(n, b, rng)[:60]
+    index[-2:] = [[n - 1] * b, [0] * b]
+    assert lazy(problem, b)
+    found = constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), False)
+    whole = sparse.hstack([rows, np.ones((n, 1))], "csr").astype(np.float64)
+    for batch in index:
+        margins = whole[batch] @ x[0]
+        slopes = weight[batch] * -y[batch] / (1 + np.exp(y[batch] * margins))
+        change = whole[batch].T @ (slopes - anchor.kept[batch, 0]) / b
+        x = x - step * (change + anchor.gradient[0] + 0.1 * np.append(x[0, :-1], 0.0))
+    np.testing.assert_allclose(found, x, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("mix", [order.sequential, order.interleaved])
