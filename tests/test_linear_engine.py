@@ -15,7 +15,7 @@ from linear_data import TORCH_LOSSES, autograd, make_problem
 from scipy import optimize, sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, precompile, run
+from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
 from vcsg.linear.curvature import curvature_along, hessian_factors, row_curvatures, smoothness
 from vcsg.linear.independent import Curvature, IndependentFeatures, independent
 from vcsg.linear.inner_steps import constant_steps, lazy
@@ -158,7 +158,8 @@ PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.02), Penalty(l1=0.02, l2=0
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 @pytest.mark.parametrize("name", ["logistic", "multinomial"])
-def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
+def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_steps, "SNAPSHOTS", (64, 64))
     rng = np.random.default_rng(0)
     n, d, b = 200, 300, 4
     rows = sparse.random(n, d, 0.01, "csr", random_state=0)
@@ -176,8 +177,16 @@ def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
             constant_steps(p, start.copy(), anchor.kept, anchor.gradient, index, 0.3, Weights(1, -1, 1), average)
             for p in (thin, full)
         ]
-        # The lazy mean is over every so many of the steps: here there are few enough to take them all.
+        # The lazy mean is over every so many of the steps: here all of them are taken.
         np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(100, 8), (3000, 20), (100_000, 32)])
+def test_the_mean_of_a_lazy_loop_has_more_points_where_coordinates_are_visited_often(rows: int, expected: int) -> None:
+    """Ten entries in each row and 1000 columns: 3000 rows visit each coordinate 30 times."""
+    thin = sparse.random(500, 1000, 0.01, "csr", random_state=0)
+    problem = Problem(thin, np.ones(500), np.ones(500), LOSSES["logistic"])
+    assert inner_steps.snapshots(problem, rows) == expected
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
