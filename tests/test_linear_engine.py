@@ -490,6 +490,23 @@ def test_lbfgs_with_the_model_ends_at_the_minimum(name: str, bias: float, begin:
     assert np.linalg.norm(autograd(problem, name, x)[1]) <= 1.01e-9
 
 
+def test_a_model_that_is_much_flatter_or_has_other_pairs_is_not_adopted() -> None:
+    problem = make_problem("logistic", n=900, d=6, bias=1.0, penalty=Penalty(l2=0.05))
+    start = np.ones(problem.shape)
+    known, source = problem.anchor(start), IndependentFeatures(problem, start)
+    f = lbfgs.CountedObjective(problem, 0.0, 9, lambda seen: None, start, known)
+    search, first = lbfgs.Search(f, start, known, source), source.at(start)
+    for model, adopted in (
+        (first, True),
+        (first._replace(diagonal=0.05 * first.diagonal), False),
+        (first._replace(diagonal=2 * first.diagonal, pairs=first.pairs[:1]), False),
+        (first._replace(diagonal=0.5 * first.diagonal), True),
+    ):
+        search.adopt(model)
+        assert (search.diagonal[0] == 1 / model.diagonal).all() == adopted
+        assert search.kept == 2
+
+
 def test_the_model_saves_passes() -> None:
     """The same search from the same point, with the Hessian of as many rows in place of the model."""
     rows, rng = rows_of("normal", 20_000, 100), np.random.default_rng(4)

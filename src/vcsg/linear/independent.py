@@ -24,7 +24,7 @@ CURVED = 0.4
 """The least mean curvature of the losses of rows, in units of its bound, that counts as curved."""
 BLOCK = 256
 """The rows whose squares are taken at a time."""
-LEAST = 1e-6
+LEAST = 0.01
 """The least curvature along x, in units of the diagonal's, that counts as one."""
 
 

@@ -56,6 +56,8 @@ ANEW = 2
 MIDWAY, SETTLED = 4, 0.05
 """How often the first of them, which is long, gets the model of its middle at most; once the slope along it changes by
 no more than this share, no more."""
+FLAT = 0.1
+"""The least diagonal of a model of H, in units of the one before: where losses are flat, steps would lead too far."""
 FAR = 4.0
 """The distance of the lowest point along −∇f from which on the first step goes there."""
 ENOUGH = 1e-4
@@ -261,7 +263,8 @@ class Search:
 
     def adopt(self, model: Curvature) -> None:
         """Take a model of H: its diagonal for the middle, and its pairs in the first places, before those of steps."""
-        if self.kept and len(model.pairs) != self.modelled:
+        flatter = float(model.diagonal @ self.diagonal[0]) < FLAT * model.diagonal.size
+        if self.kept and (flatter or len(model.pairs) != self.modelled):
             return
         self.diagonal, self.modelled = 1 / model.diagonal[None], len(model.pairs)
         self.kept = max(self.kept, self.modelled)
