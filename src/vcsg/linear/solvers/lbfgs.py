@@ -51,11 +51,13 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
-ANEW = 2
-"""The steps for which a model of H is made anew."""
-MIDWAY, SETTLED = 4, 0.05
-"""How often the first of them, which is long, gets the model of its middle at most; once the slope along it changes by
-no more than this share, no more."""
+LARGE = 1e6
+"""The least n·d for which a model of H takes less time than the pass that a better one can save."""
+ANEW = 1, 2
+"""The steps for which a model of H is made anew, for small and for large data."""
+MIDWAY, SETTLED = 4, (0.25, 0.05)
+"""How often the first of them, which is long, gets the model of its middle at most; no more once the slope along it
+changes by no more than this share, for small and for large data."""
 FLAT = 0.1
 """The least diagonal of a model of H, in units of the one before: where losses are flat, steps would lead too far."""
 FAR = 4.0
@@ -246,16 +248,16 @@ class Search:
 
         A model of H is made anew for the first steps; for the first of them, which is long, half way along it.
         """
-        x, place, before = self.x, self.x, 0.0
+        x, place, before, large = self.x, self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
         for _ in range(1 if self.model is None or self.taken else 1 + MIDWAY):
-            if self.model is not None and self.taken < ANEW:
+            if self.model is not None and self.taken < ANEW[large]:
                 self.adopt(self.model.at(place))
             slope, self.kept = next_direction(
                 self.last, self.before, x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
                 self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
             )  # fmt: skip
             self.last, self.before = x, self.here.smooth
-            if abs(slope - before) <= SETTLED * abs(slope):
+            if abs(slope - before) <= SETTLED[large] * abs(slope):
                 break
             place, before = x + self.direction / 2, slope
         self.taken += 1
