@@ -34,7 +34,7 @@ ORDER: dict[str, list[str]] = {
         "session", "arguments", "fitting",
     ],
     "linear": [
-        "kernels", "problem", "solution", "curvature", "inner_steps", "duality", "solvers",
+        "kernels", "problem", "solution", "curvature", "independent", "inner_steps", "duality", "solvers",
         "early_stopping", "inputs", "falling_scale", "blocks", "row_sample", "sampled_newton", "out_of_core",
         "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from linear_data import TORCH_LOSSES, autograd, make_problem
 from scipy import optimize, sparse
 
 import vcsg
-from vcsg.linear import LOSSES, Penalty, Problem, precompile, run
-from vcsg.linear.curvature import curvature_along, hessian_factors, independent, inverse_diagonal, smoothness
+from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
+from vcsg.linear.curvature import curvature_along, hessian_factors, row_curvatures, smoothness
+from vcsg.linear.independent import Curvature, IndependentFeatures, independent
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
-from vcsg.linear.problem import variance
+from vcsg.linear.kernels.rows import NEAR
+from vcsg.linear.problem import Array, PassResult, variance
 from vcsg.linear.solvers import family, lbfgs
 from vcsg.linear.solvers.automatic import solve
 from vcsg.method.weights import Weights
@@ -155,7 +158,8 @@ PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.02), Penalty(l1=0.02, l2=0
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 @pytest.mark.parametrize("name", ["logistic", "multinomial"])
-def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
+def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_steps, "SNAPSHOTS", (64, 64))
     rng = np.random.default_rng(0)
     n, d, b = 200, 300, 4
     rows = sparse.random(n, d, 0.01, "csr", random_state=0)
@@ -173,8 +177,41 @@ def test_lazy_steps_are_the_dense_ones(penalty: Penalty, name: str) -> None:
             constant_steps(p, start.copy(), anchor.kept, anchor.gradient, index, 0.3, Weights(1, -1, 1), average)
             for p in (thin, full)
         ]
-        # The lazy mean is over every so many of the steps: here there are few enough to take them all.
+        # The lazy mean is over every so many of the steps: here all of them are taken.
         np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(100, 8), (3000, 20), (100_000, 32)])
+def test_the_mean_of_a_lazy_loop_has_more_points_where_coordinates_are_visited_often(rows: int, expected: int) -> None:
+    """Ten entries in each row and 1000 columns: 3000 rows visit each coordinate 30 times."""
+    thin = sparse.random(500, 1000, 0.01, "csr", random_state=0)
+    problem = Problem(thin, np.ones(500), np.ones(500), LOSSES["logistic"])
+    assert inner_steps.snapshots(problem, rows) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_lazy_steps_on_rows_that_come_from_memory(dtype: Any) -> None:
+    """More entries than are taken to be in a cache, in rows of 0 to 500: the steps of a plain loop in numpy."""
+    rng, n, d, b, step = np.random.default_rng(0), 9000, 10_000, 8, 0.2
+    counts = rng.integers(0, 500, n)
+    columns = np.concatenate([np.sort(rng.choice(d, count, replace=False)) for count in counts]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    rows = sparse.csr_matrix((rng.normal(size=len(columns)).astype(dtype) / 10, columns, starts), shape=(n, d))
+    assert rows.data.nbytes > NEAR
+    y, weight = np.sign(rng.normal(size=n)), rng.random(n) + 0.5
+    problem = Problem(rows, y, weight, LOSSES["logistic"], penalty=Penalty(l2=0.1))
+    x = rng.normal(size=problem.shape)
+    anchor, index = problem.anchor(x), order.interleaved(n, b, rng)[:60]
+    index[-2:] = [[n - 1] * b, [0] * b]
+    assert lazy(problem, b)
+    found = constant_steps(problem, x.copy(), anchor.kept, anchor.gradient, index, step, Weights(1, -1, 1), False)
+    whole = sparse.hstack([rows, np.ones((n, 1))], "csr").astype(np.float64)
+    for batch in index:
+        margins = whole[batch] @ x[0]
+        slopes = weight[batch] * -y[batch] / (1 + np.exp(y[batch] * margins))
+        change = whole[batch].T @ (slopes - anchor.kept[batch, 0]) / b
+        x = x - step * (change + anchor.gradient[0] + 0.1 * np.append(x[0, :-1], 0.0))
+    np.testing.assert_allclose(found, x, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("mix", [order.sequential, order.interleaved])
@@ -377,12 +414,113 @@ def test_independent_features_are_told_from_others(kind: str, expected: bool) ->
     assert not independent(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
 
 
+def hessian_of(problem: Problem, x: Array) -> Array:
+    """The Hessian of a logistic problem with one output, from changes of the gradient."""
+    eye, h = np.eye(x.size)[:, None], 1e-5
+    columns = [autograd(problem, "logistic", x + h * e)[1] - autograd(problem, "logistic", x - h * e)[1] for e in eye]
+    return np.concatenate(columns) / (2 * h)
+
+
+def updated(model: Curvature) -> Array:
+    """The matrix that BFGS makes of a diagonal and some pairs, as in textbooks."""
+    B = np.diag(model.diagonal)
+    for s, y in model.pairs:
+        B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (y @ s)
+    return B
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_model_for_independent_features_is_curved_as_the_rows_are(bias: float, moved: bool) -> None:
+    """On the span of the coefficients and the intercept it is the Hessian; its diagonal is that of the Hessian at the
+    start, and in proportion to the mean curvature elsewhere.
+    """
+    problem = make_problem("logistic", n=700, d=5, bias=bias, penalty=Penalty(l2=0.1), weighted=True)
+    start = np.random.default_rng(1).normal(size=problem.shape)
+    x = start + (np.random.default_rng(2).normal(size=problem.shape) if moved else 0.0)
+    model, H = IndependentFeatures(problem, start).at(x), hessian_of(problem, x)
+    weight = [row_curvatures(problem, point).sum() for point in (start, x)]
+    squares = np.diagonal(hessian_of(problem, start))[:-1] - 0.1
+    np.testing.assert_allclose(model.diagonal[:-1] - 0.1, squares * weight[1] / weight[0], rtol=1e-6)
+    assert model.diagonal[-1] == pytest.approx(H[-1, -1] if bias else 1.0, rel=1e-6)
+    span = np.zeros((6, 2 if bias else 1))
+    span[:-1, 0] = x[0, :-1]
+    span[-1, -1] += bool(bias)
+    B = updated(model)
+    np.testing.assert_allclose(span.T @ B @ span, span.T @ H @ span, rtol=1e-6)
+    assert np.linalg.eigvalsh(B).min() > 0
+    rest = B - np.diag(model.diagonal)
+    assert np.linalg.matrix_rank(rest, tol=1e-10) <= span.shape[1]
+    np.testing.assert_allclose(rest, rest.T, atol=1e-15)
+
+
+def test_the_model_is_nearer_to_the_hessian_than_a_diagonal_or_a_sample() -> None:
+    """40,000 normal rows of 50: the largest eigenvalue of the difference is 2√(50/40,000) = 0.07 of the Hessian's, and
+    some more for squares from 2000 rows. The curvature along x is about half of that across it.
+    """
+    rng, n, d = np.random.default_rng(5), 40_000, 50
+    rows, x = rng.normal(size=(n, d)) * np.linspace(0.5, 2, d), rng.normal(size=(1, d + 1)) / np.linspace(0.5, 2, d + 1)
+    x *= 2 / np.linalg.norm(x[0, :-1] * np.linspace(0.5, 2, d))
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    problem = Problem(rows, y, np.ones(n), LOSSES["logistic"], penalty=Penalty(l2=1e-4))
+    sample, H = problem.first_rows(2000), hessian_of(problem, x)
+    model = IndependentFeatures(sample, x).at(x)
+
+    def distance(B: Array) -> float:
+        lower = np.linalg.inv(np.linalg.cholesky(H))
+        return float(np.abs(np.linalg.eigvalsh(lower @ B @ lower.T) - 1).max())
+
+    assert distance(updated(model)) < 0.2
+    assert distance(np.diag(model.diagonal)) > 0.5
+    assert distance(hessian_of(sample, x)) > 0.25
+
+
+@pytest.mark.parametrize("name", ["squared", "huber", "logistic", "squared-hinge"])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_the_inverse_diagonal_is_that_of_the_hessian(bias: float) -> None:
-    problem = make_problem("logistic", n=70, d=5, bias=bias, penalty=Penalty(l2=0.1), weighted=True)
-    x = np.random.default_rng(1).normal(size=problem.shape)
-    lower = np.tril(hessian_factors(problem, x, exact=True)[0])
-    np.testing.assert_allclose(1 / inverse_diagonal(problem, x)[0], np.diagonal(lower @ lower.T), rtol=1e-8)
+@pytest.mark.parametrize("begin", ["at zero", "elsewhere"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_lbfgs_with_the_model_ends_at_the_minimum(name: str, bias: float, begin: str, dtype: Any) -> None:
+    problem = make_problem(name, n=900, d=6, bias=bias, penalty=Penalty(l2=0.05), weighted=True)
+    problem = replace(problem, rows=problem.rows.astype(dtype), threads=2)
+    start = np.zeros(problem.shape)
+    start[0, :-1] = 0.0 if begin == "at zero" else 1.0
+    model = IndependentFeatures(problem.first_rows(300), start)
+    x, best, _ = lbfgs.minimise(problem, model, start, problem.anchor(start), 1e-9, 200, lambda seen: None)
+    assert best.norm <= 1e-9
+    assert np.linalg.norm(autograd(problem, name, x)[1]) <= 1.01e-9
+
+
+def test_a_model_that_is_much_flatter_or_has_other_pairs_is_not_adopted() -> None:
+    problem = make_problem("logistic", n=900, d=6, bias=1.0, penalty=Penalty(l2=0.05))
+    start = np.ones(problem.shape)
+    known, source = problem.anchor(start), IndependentFeatures(problem, start)
+    f = lbfgs.CountedObjective(problem, 0.0, 9, lambda seen: None, start, known)
+    search, first = lbfgs.Search(f, start, known, source), source.at(start)
+    for model, adopted in (
+        (first, True),
+        (first._replace(diagonal=0.05 * first.diagonal), False),
+        (first._replace(diagonal=2 * first.diagonal, pairs=first.pairs[:1]), False),
+        (first._replace(diagonal=0.5 * first.diagonal), True),
+    ):
+        search.adopt(model)
+        assert (search.diagonal[0] == 1 / model.diagonal).all() == adopted
+        assert search.kept == 2
+
+
+def test_the_model_saves_passes() -> None:
+    """The same search from the same point, with the Hessian of as many rows in place of the model."""
+    rows, rng = rows_of("normal", 20_000, 100), np.random.default_rng(4)
+    w = rng.normal(size=100) / 5
+    y = np.where(rng.random(20_000) < 1 / (1 + np.exp(-rows @ w)), 1.0, -1.0)
+    problem = Problem(rows, y, np.ones(20_000), LOSSES["logistic"], penalty=Penalty(l2=1e-5))
+    start = np.append(1.2 * w, 0.1)[None]
+    sample, passes = problem.first_rows(2000), []
+    for middle in (IndependentFeatures(sample, start), sample):
+        seen: list[PassResult] = []
+        _, best, _ = lbfgs.minimise(problem, middle, start, problem.anchor(start), 1e-8, 50, seen.append)
+        assert best.norm <= 1e-8
+        passes.append(len(seen))
+    assert passes[0] <= 0.7 * passes[1], passes
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
@@ -414,7 +552,7 @@ def test_the_first_step_of_lbfgs_goes_far_where_rows_are_hardly_curved() -> None
 
 
 @pytest.mark.parametrize("kind", ["scaled", "neighbours"])
-def test_independent_features_need_only_the_diagonal(kind: str) -> None:
+def test_features_that_are_independent_or_not_end_at_the_tolerance(kind: str) -> None:
     """Growing SVRG hands over to L-BFGS, which ends at the tolerance whatever it begins with."""
     rows, rng = rows_of(kind, 6000, 60), np.random.default_rng(4)
     y = np.where(rng.random(6000) < 1 / (1 + np.exp(-rows[:, 0] / rows[:, 0].std())), 1.0, -1.0)

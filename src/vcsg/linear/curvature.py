@@ -27,48 +27,6 @@ def smoothness(problem: Problem, norms: Array) -> tuple[float, float]:
     return bound * mean, bound * float((problem.weight * norms).max())
 
 
-PEEK, SPREAD, PAIR = 128, 1.06, 0.5
-"""The number of rows that are looked at for correlations of features; the largest mean square of their eigenvalues, and
-the largest correlation of two features, that count as none."""
-CURVED = 0.4
-"""The least mean curvature of the losses of rows, in units of its bound, that counts as curved."""
-
-
-def independent(problem: Problem, x: Array) -> bool:
-    """Whether features of dense rows hardly depend on each other, as far as the first rows tell, and the loss is curved
-    in many of them: where it is not, as in separable data, few rows make the Hessian, and it changes on the way.
-
-    Correlations are about 0, and the intercept's feature is one of them. For two rows drawn independently, in units in
-    which the squares of each feature have the mean 1, E(aᵀa')² is the sum of the squares of the correlations'
-    eigenvalues, whatever the number of rows; their largest eigenvalue would say less, for with d features and m rows it
-    reaches (1 + √(d/m))² without any correlation. Few pairs of features hardly change that sum, so they are looked for.
-    """
-    size = min(PEEK, problem.n)
-    if float(row_curvatures(problem.first_rows(size), x).sum()) < CURVED * problem.loss.curvature:
-        return False
-    rows = np.empty((size, problem.d + (problem.bias != 0)), np.float32)
-    rows[:, : problem.d] = problem.rows[:size]
-    rows[:, problem.d :] = problem.bias
-    squares = np.einsum("ij,ij->j", rows, rows) / size
-    rows /= np.sqrt(np.where(squares > 0, squares, 1.0))
-    products = rows @ rows.T
-    own, pairs = np.einsum("ii->i", products), size * (size - 1) * max(1, int((squares > 0).sum()))
-    if not float(np.vdot(products, products) - own @ own) <= SPREAD * pairs:
-        return False
-    correlations = rows.T @ rows
-    np.einsum("jj->j", correlations)[:] = 0.0
-    return bool(max(correlations.max(), -correlations.min()) <= PAIR * size)
-
-
-def inverse_diagonal(problem: Problem, x: Array) -> Array:
-    """1/(the diagonal of the Hessian at x), for one output and dense rows."""
-    weight = row_curvatures(problem, x)[:, 0]
-    diagonal = np.append(weight @ np.square(problem.rows, dtype=np.float64), weight.sum() * problem.bias**2 or 1.0)
-    diagonal[:-1] += problem.penalty.curvature
-    diagonal += 1e-10 * float(diagonal.max())
-    return np.asarray(1 / diagonal, np.float64)[None]
-
-
 def row_curvatures(problem: Problem, x: Array) -> Array:
     """w_i φ''_i / n at x: a line for every row, a column for every output."""
     out = np.empty((problem.n, problem.outputs))

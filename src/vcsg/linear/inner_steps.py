@@ -10,13 +10,21 @@ from vcsg.linear.kernels.order import Index
 from vcsg.linear.problem import Array, PassResult, Problem, aligned
 from vcsg.method.weights import Weights
 
-SNAPSHOTS = 32
-"""The number of points that enter the mean of a lazy loop: for each of them all coordinates have to catch up."""
+SNAPSHOTS, EACH = (8, 32), 1.5
+"""The fewest and the most points that enter the mean of a lazy loop, and in between one for so many visits to each
+coordinate: for each of them all coordinates have to catch up."""
 
 
 def lazy(problem: Problem, b: int) -> bool:
     """Whether a mini-batch of b touches so few coordinates that updating the others later is faster."""
     return problem.sparse and 4 * b * problem.rows.nnz < problem.n * problem.d
+
+
+def snapshots(problem: Problem, visits: int) -> int:
+    """The number of points in the mean of a lazy loop that visits so many rows."""
+    fewest, most = SNAPSHOTS
+    entries = visits * problem.rows.nnz / max(1, problem.n)
+    return min(most, max(fewest, int(entries / (EACH * problem.d))))
 
 
 def constant_steps(
@@ -30,7 +38,7 @@ def constant_steps(
     if lazy(problem, index.shape[1]):
         parts, *model = problem.model
         state = *parts, *model, x, kept, pull, index, *weight
-        every = max(1, (steps - tail) // SNAPSHOTS)
+        every = max(1, (steps - tail) // snapshots(problem, index.size))
         if problem.outputs == 1 and not penalty.l1 and not penalty.rational and step * weights.now * penalty.l2 < 0.5:
             taken = scaled_inner(*state, penalty.l2, total, tail, every)
         else:

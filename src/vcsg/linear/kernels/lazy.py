@@ -17,7 +17,8 @@ from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import keep_alive, pointer
 from vcsg.linear.kernels.loops import differences, padded
 from vcsg.linear.kernels.penalties import add_line, penalty_slope, shrunk
-from vcsg.linear.kernels.rows import sparse_add, sparse_margins
+from vcsg.linear.kernels.rows import NEAR, sparse_add, sparse_margins
+from vcsg.linear.kernels.sparse import AHEAD, add_to_cells, fetch_entries, paired_dots
 
 TINY = 1e-6
 """The α at which c is written anew, so that αc − βp does not cancel."""
@@ -36,24 +37,24 @@ def scaled_inner(
         pairs[j, 0], pairs[j, 1] = w[j], drag[j]
     values, columns, starts, order = pointer(data), pointer(indices), pointer(indptr), pointer(index)
     z, cells, targets, weights, slopes = pointer(z_array), pointer(pairs), pointer(y), pointer(weight), pointer(kept)
+    far = data.nbytes > NEAR
     keep, alpha, beta, taken = 1.0 - step * now * l2, 1.0, 0.0, 0
     for t in range(index.shape[0]):
         first = t * size
+        if far and first + AHEAD + size <= index.size:
+            for i in range(first + AHEAD, first + AHEAD + size):
+                row = order[i]
+                fetch_entries(values, columns, starts[row], starts[row + 1])
         for i in range(size):
-            c = p = 0.0
             row = order[first + i]
-            for e in range(starts[row], starts[row + 1]):
-                j = 2 * columns[e]
-                c += values[e] * cells[j]
-                p += values[e] * cells[j + 1]
+            c, p = paired_dots(values, columns, starts[row], starts[row + 1], cells)
             z[i] = alpha * c - beta * p + bias * w[d]
         differences(z, order, first, size, 1, targets, weights, code, scale, slopes, now, then, -step / size)
         w[d] -= step * drag[d]
         alpha, beta = keep * alpha, keep * beta + step
         for i in range(size):
             change, row = z[i] / alpha, order[first + i]
-            for e in range(starts[row], starts[row + 1]):
-                cells[2 * columns[e]] += change * values[e]
+            add_to_cells(values, columns, starts[row], starts[row + 1], change, cells)
             w[d] += bias * z[i]
         if t >= tail and (t - tail) % every == 0:
             for j in range(d):

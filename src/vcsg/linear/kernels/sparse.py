@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from llvmlite import ir
 from numba import types
 
-from vcsg.linear.kernels.emitted import WIDTH, Traced, Variable, chosen, count_up, emitted, spread, when
+from vcsg.linear.kernels.emitted import DOUBLE, WIDTH, Traced, Variable, chosen, count_up, emitted, spread, when
 from vcsg.linear.kernels.lanes import (
+    at,
     fma,
     load_some,
     number,
@@ -29,6 +31,11 @@ share the first cache, so that the two should not take turns too often."""
 DISTANCE = 2048
 """How many entries ahead of these the rows that come from memory are prefetched: single entries are read too slowly for
 the processor to be far ahead by itself."""
+
+TWO = ir.VectorType(DOUBLE, 2)
+"""Two numbers that lie side by side."""
+AHEAD = 16
+"""How many rows ahead inner steps prefetch those that come from memory: they jump between places after every few."""
 
 
 def each_entry(low: Traced, high: Traced, body: Callable[[Traced, int], None]) -> None:
@@ -68,6 +75,46 @@ def sparse_add(data: Traced, columns: Traced, low: Traced, high: Traced, share: 
         store_number(g, column, number(g, column) + share * number(data, p))
 
     each_entry(low, high, add)
+
+
+@emitted(types.UniTuple(types.float64, 2))
+def paired_dots(data: Traced, columns: Traced, low: Traced, high: Traced, cells: Traced) -> list[Traced]:
+    """The products of the entries low to high and the first and the second numbers of cells of two."""
+    builder = data.builder
+    zero = Traced(builder, ir.Constant(TWO, [0.0, 0.0]))
+    sums = [Variable(zero) for _ in range(2)]
+
+    def add(p: Traced, k: int) -> None:
+        place = builder.bitcast(at(cells, place_number(columns, p) * 2), TWO.as_pointer())
+        value, s = number(data, p).value, sums[k % 2]
+        both = zero.value
+        for i in range(2):
+            both = builder.insert_element(both, value, ir.IntType(32)(i))
+        s.value = Traced(builder, builder.fadd(builder.fmul(builder.load(place, align=8), both), s.value.value))
+
+    each_entry(low, high, add)
+    found = builder.fadd(*(s.value.value for s in sums))
+    return [Traced(builder, builder.extract_element(found, ir.IntType(32)(i))) for i in range(2)]
+
+
+@emitted(types.none)
+def add_to_cells(data: Traced, columns: Traced, low: Traced, high: Traced, share: Traced, cells: Traced) -> None:
+    """The first number of each cell += share·(the entries low to high)."""
+
+    def add(p: Traced, _: int) -> None:
+        place = place_number(columns, p) * 2
+        store_number(cells, place, number(cells, place) + share * number(data, p))
+
+    each_entry(low, high, add)
+
+
+@emitted(types.none)
+def fetch_entries(data: Traced, columns: Traced, low: Traced, high: Traced) -> None:
+    """Prefetch the entries low to high."""
+    for p in count_up(low, high, 16):
+        prefetch(data, p)
+        prefetch(data, p + 8)
+        prefetch(columns, p)
 
 
 @emitted(types.float64)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vcsg.linear.curvature import heavy_rows, independent, inverse_diagonal, pass_work, row_work, smoothness
+from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
+from vcsg.linear.independent import IndependentFeatures, independent
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -38,7 +39,7 @@ HESSIAN = 32
 ROWS, STEEP = 24, 12.0
 """The fewest sparse rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once:
 the largest rows make stochastic steps short, and there are not enough of them for a Hessian. So many dense rows for
-each feature are needed for the diagonal of one."""
+each feature are needed for a model of one."""
 UNEVEN = 50.0
 """The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
 FEW_HEAVY = 20.0
@@ -47,10 +48,13 @@ QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
 """L-BFGS then begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it has evaluated them so
 often."""
 CHEAP = 0.3
-"""The passes that a Hessian may take before it is worth a look whether its diagonal would do as well: it does where
-features hardly depend on each other."""
-DIAGONAL = 2048
-"""The most rows that the diagonal is made from."""
+"""The passes that a Hessian may take before it is worth a look whether features hardly depend on each other."""
+LARGE, PRECISE = 2e6, 1000
+"""The least n·d for which it is worth a look in any case, and the rows of a Hessian for each feature from which on it
+is as near to that of all rows as a model for such features."""
+MODELLED, TENTH = (512, 2048), 10
+"""The fewest and the most rows that this model is made from, and one row of so many in between: it is made up to four
+times, each of which takes about as long as a pass over its rows."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
 LARGER = 1.5
@@ -78,7 +82,7 @@ class Stages:
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
     independent: bool = False
-    """Whether features hardly depend on each other, so that L-BFGS needs no more than the diagonal of the Hessian."""
+    """Whether features hardly depend on each other, so that L-BFGS begins with a model of the Hessian."""
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
@@ -179,8 +183,8 @@ class Stages:
             return svrg > ROUGH
         d = self.problem.d + 1
         setup = 0.0 if self.independent else self.hessian_cost(pilot)
-        if self.independent:
-            size = min(self.problem.n, 2 * HESSIAN * d)
+        if self.independent:  # its error is made up of correlations, √(d/n), and of few rows for each square
+            size = int(2 * d / (d / self.problem.n + 2 / self.modelled_rows(pilot)))
         gain = math.log(max(2.0, size / (2 * d)))
         return svrg > setup + math.ceil(left / gain)
 
@@ -188,6 +192,18 @@ class Stages:
         """The time of a Hessian and its factor, in passes."""
         work = self.hessian_rows(pilot) * row_work(pilot) + (self.problem.d + 1) ** 3 / 3
         return self.problem.outputs * work / pass_work(self.problem)
+
+    def worth_a_look(self, pilot: Problem) -> bool:
+        """Whether a model for independent features could be better than a Hessian by more than it takes to look."""
+        if self.hessian_cost(pilot) > CHEAP:
+            return True
+        n, d = self.problem.n, self.problem.d
+        return n * d >= LARGE and 0 < self.hessian_rows(pilot) < PRECISE * d
+
+    def modelled_rows(self, pilot: Problem) -> int:
+        """The number of rows that a model for independent features is made from."""
+        fewest, most = MODELLED
+        return min(pilot.n, most, max(fewest, self.problem.n // TENTH))
 
     def hessian_rows(self, pilot: Problem) -> int:
         """The number of rows that the Hessian is made from; 0 where there is to be none."""
@@ -210,7 +226,7 @@ class Stages:
         if self.uneven > UNEVEN:
             return heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
         if self.independent:
-            return inverse_diagonal(pilot.first_rows(min(pilot.n, DIAGONAL)), self.x)
+            return IndependentFeatures(pilot.first_rows(self.modelled_rows(pilot)), self.x)
         return pilot if size == pilot.n else pilot.first_rows(size)
 
 
@@ -295,7 +311,7 @@ def solve(
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
     many = problem.outputs == 1 and not pilot.sparse and n >= ROWS * problem.d
-    if many and problem.smooth and run.hessian_cost(pilot) > CHEAP:
+    if many and problem.smooth and run.worth_a_look(pilot):
         run.independent = independent(pilot, run.x)
     whole = pilot if size == n else problem
     if size == n:

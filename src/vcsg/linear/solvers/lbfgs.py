@@ -1,7 +1,8 @@
 """L-BFGS from the point that the stochastic steps reached, with a Hessian in the middle of its recursion.
 
 H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's, and the pairs of later steps correct H.
-Where d is too large for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
+Where features hardly depend on each other, a model of H is made of a diagonal and its first pairs. Where d is too large
+for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
 rows, so the recursion is compiled here. An L1 penalty needs bounds, and so scipy's L-BFGS-B.
 """
 
@@ -27,11 +28,12 @@ from vcsg.linear.curvature import (
     row_work,
     scatters,
 )
+from vcsg.linear.independent import Curvature, IndependentFeatures
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
 
-Middle = Problem | Array | Literal["identity", "diagonal"]
+Middle = Problem | IndependentFeatures | Literal["identity", "diagonal"]
 
 MEMORY = 10
 """The number of pairs (step, change of the gradient) that are remembered."""
@@ -49,6 +51,15 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
+LARGE = 1e6
+"""The least n·d for which a model of H takes less time than the pass that a better one can save."""
+ANEW = 1, 2
+"""The steps for which a model of H is made anew, for small and for large data."""
+MIDWAY, SETTLED = 4, (0.25, 0.05)
+"""How often the first of them, which is long, gets the model of its middle at most; no more once the slope along it
+changes by no more than this share, for small and for large data."""
+FLAT = 0.1
+"""The least diagonal of a model of H, in units of the one before: where losses are flat, steps would lead too far."""
 FAR = 4.0
 """The distance of the lowest point along −∇f from which on the first step goes there."""
 ENOUGH = 1e-4
@@ -101,8 +112,8 @@ def minimise(
 
     Args:
         problem: what to minimise.
-        middle: what stands in the middle of the recursion: the rows that H is made from, the inverse of a diagonal H,
-            "identity", or "diagonal" for a bound on H's.
+        middle: what stands in the middle of the recursion: the rows that H is made from, a model of H for independent
+            features, "identity", or "diagonal" for a bound on H's.
         start: where to begin.
         known: the pass at the start.
         tol: the search ends where ‖∇f‖ ≤ tol.
@@ -189,6 +200,9 @@ class Search:
         self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
         self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
         self.direction, self.kept = np.empty(x.shape), 0
+        self.model = middle if isinstance(middle, IndependentFeatures) else None
+        self.taken, self.modelled = 0, 0
+        """The steps so far, and the pairs that the model of H takes."""
         self.passes, self.norm = 0, here.norm
         """The passes since H was made, and ‖∇f‖ where it was."""
         self.best, self.waiting = f.best, 0
@@ -210,10 +224,7 @@ class Search:
     def step(self) -> str:
         """Take the next step; the reason where none leads down."""
         x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
-        slope, self.kept = next_direction(
-            self.last, self.before, x, here.smooth, self.steps, self.changes, self.products, self.kept, self.factors,
-            self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
-        )  # fmt: skip
+        slope = self.aim(trial)
         if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
             self.direction -= self.direction.mean(axis=0)
             np.add(x, self.direction, out=trial)
@@ -231,6 +242,36 @@ class Search:
             trial = x + length * self.direction
         self.last, self.before = x, here.smooth
         return ROUNDED
+
+    def aim(self, trial: Array) -> float:
+        """direction ← that of the next step, trial ← where it leads; the slope along it.
+
+        A model of H is made anew for the first steps; for the first of them, which is long, half way along it.
+        """
+        x, place, before, large = self.x, self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
+        for _ in range(1 if self.model is None or self.taken else 1 + MIDWAY):
+            if self.model is not None and self.taken < ANEW[large]:
+                self.adopt(self.model.at(place))
+            slope, self.kept = next_direction(
+                self.last, self.before, x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
+                self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
+            )  # fmt: skip
+            self.last, self.before = x, self.here.smooth
+            if abs(slope - before) <= SETTLED[large] * abs(slope):
+                break
+            place, before = x + self.direction / 2, slope
+        self.taken += 1
+        return float(slope)
+
+    def adopt(self, model: Curvature) -> None:
+        """Take a model of H: its diagonal for the middle, and its pairs in the first places, before those of steps."""
+        flatter = float(model.diagonal @ self.diagonal[0]) < FLAT * model.diagonal.size
+        if self.kept and (flatter or len(model.pairs) != self.modelled):
+            return
+        self.diagonal, self.modelled = 1 / model.diagonal[None], len(model.pairs)
+        self.kept = max(self.kept, self.modelled)
+        for k, (step, change) in enumerate(model.pairs):
+            self.steps[k], self.changes[k], self.products[k] = step, change, step @ change
 
     def lower(self, there: PassResult, length: float, slope: float) -> bool:
         """Whether f falls enough on a step of this length: by a share of what its slope promises.
@@ -290,15 +331,15 @@ class Search:
             size = hessian_size(self.f.problem)
             part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
             self.factors = hessian_factors(part, self.x, exact=True)
-        self.scaled, self.kept, self.passes, self.norm = False, 0, 0, self.here.norm
+        self.scaled, self.model, self.kept, self.passes, self.norm = False, None, 0, 0, self.here.norm
         self.last, self.before, self.waiting, self.renewed = self.x, self.here.smooth, 0, self.f.best
 
 
 def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
     """The factors of H from a sample of rows, empty where H is a diagonal; and the inverse of that diagonal."""
     none: Array = np.empty((0, 0, 0))
-    if isinstance(middle, np.ndarray):
-        return none, middle
+    if isinstance(middle, IndependentFeatures):
+        return none, np.ones(problem.shape)
     if isinstance(middle, str):
         return none, np.ones(problem.shape) if middle == "identity" else np.asarray(column_scales(problem) ** 2)
     with blas_threads(middle):
