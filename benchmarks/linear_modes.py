@@ -6,6 +6,7 @@
     python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
     python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
     python benchmarks/linear_modes.py poisson                    small Poisson regressions, beside scikit-learn
+    python benchmarks/linear_modes.py ridge                      least squares with an L2 penalty, beside Ridge
     python benchmarks/linear_modes.py cross-validation           the L1 penalty by five folds, beside scikit-learn
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
 
@@ -33,7 +34,15 @@ from typing import Any
 import numpy as np
 from scipy import optimize, sparse
 from sklearn.datasets import load_digits
-from sklearn.linear_model import Lasso, LassoCV, LogisticRegression, PoissonRegressor, SGDClassifier, lasso_path
+from sklearn.linear_model import (
+    Lasso,
+    LassoCV,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    SGDClassifier,
+    lasso_path,
+)
 from threadpoolctl import threadpool_limits
 
 from vcsg.linear import (
@@ -406,7 +415,18 @@ def _single_solvers(X: Any, y: Any, alpha: float) -> dict[str, Callable[[float],
 
 def poisson(repeats: int) -> None:
     """Poisson regressions of small data to ‖∇f‖ ≤ 1e-2 and 1e-4, beside scikit-learn's two solvers."""
-    for n, d in ((100, 5), (400, 12), (1000, 20), (2000, 20), (2000, 50), (3000, 10), (5000, 5), (100, 130)):
+    for n, d in (
+        (100, 5),
+        (400, 12),
+        (1000, 20),
+        (2000, 20),
+        (2000, 50),
+        (3000, 10),
+        (5000, 5),
+        (20, 30),
+        (100, 130),
+        (200, 1500),
+    ):
         for size, tol in itertools.product((0.5, 1.0), (1e-2, 1e-4)):
             rng = np.random.default_rng(0)
             X = rng.standard_normal((n, d))
@@ -432,6 +452,53 @@ def _poisson_solvers(X: Any, y: Any, lam: float, tol: float) -> dict[str, Callab
     found: dict[str, Callable[[], Any]] = {"ours": ours}
     for solver in ("lbfgs", "newton-cholesky"):
         limit = next((t for t in 10.0 ** -np.arange(0, 10, 0.25) if reached(peer(solver, t))), None)
+        if limit is not None:
+            found[solver] = partial(peer, solver, limit)
+    return found
+
+
+RIDGES = (
+    (50, 3, "normal"), (570, 30, "scaled"), (52, 554, "normal"), (52, 554, "scaled"), (200, 2000, "normal"),
+    (200, 2000, "correlated"), (500, 5000, "normal"), (500, 5000, "scaled"), (2000, 200, "normal"),
+    (2000, 200, "correlated"), (1000, 1000, "correlated"), (3000, 500, "correlated"), (20_000, 50, "normal"),
+    (20_000, 1000, "normal"), (100_000, 100, "correlated"), (1_000_000, 10, "normal"),
+)  # fmt: skip
+"""Rows, features, and their kind: independent, of scales that are magnitudes apart, or mixed by a random matrix."""
+
+
+def ridge(repeats: int) -> None:
+    """Least squares with an L2 penalty of 1/n to ‖∇f‖ ≤ 1e-4 and 1e-6, beside the solvers of scikit-learn's Ridge."""
+    for n, d, kind in RIDGES:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, d))
+        if kind == "scaled":
+            X *= np.exp(2 * rng.standard_normal(d))
+        elif kind == "correlated":
+            X = X @ (rng.standard_normal((d, d)) / np.sqrt(d))
+        y = X @ rng.standard_normal(d) / np.sqrt((X**2).sum(1).mean()) + 0.1 * rng.standard_normal(n)
+        for tol in (1e-4, 1e-6):
+            medians = in_turn(_ridge_solvers(X, y, tol), repeats if n * d > 1e6 else 5 * repeats)
+            _print_medians(f"{n} × {d} {kind}, ‖∇f‖ ≤ {tol:.0e}", medians)
+
+
+def _ridge_solvers(X: Any, y: Any, tol: float) -> dict[str, Callable[[], Any]]:
+    """By name, fits that reach the tolerance: iterative peers with the largest of a ladder of decades that does."""
+    n, d = X.shape
+    problem = Problem(X, y, np.ones(n), LOSSES["squared"], 1.0, penalty=Penalty(l2=1 / n))
+
+    def ours() -> Any:
+        return LinearRegressor(alpha=1 / n, tol=tol, random_state=0).fit(X, y)
+
+    def peer(solver: str, limit: float) -> Any:
+        return Ridge(alpha=1.0, solver=solver, tol=limit).fit(X, y)
+
+    def reached(model: Any) -> bool:
+        return problem.anchor(np.append(model.coef_, model.intercept_)[None, :]).norm <= 1.001 * tol
+
+    assert reached(ours())
+    found: dict[str, Callable[[], Any]] = {"ours": ours}
+    for solver in ("cholesky", "lsqr", "sparse_cg", *(("svd",) if n * d <= 2e5 else ())):
+        limit = next((t for t in 10.0 ** -np.arange(1, 13) if reached(peer(solver, t))), None)
         if limit is not None:
             found[solver] = partial(peer, solver, limit)
     return found
@@ -493,8 +560,13 @@ def classes(repeats: int) -> None:
 
 
 MODES: dict[str, Callable[[int], None]] = {
-    "path": path, "lasso": lasso, "poisson": poisson, "cross-validation": cross_validation, "classes": classes,
-}  # fmt: skip
+    "path": path,
+    "lasso": lasso,
+    "poisson": poisson,
+    "ridge": ridge,
+    "cross-validation": cross_validation,
+    "classes": classes,
+}
 """What takes the number of repeats alone."""
 
 

@@ -485,7 +485,7 @@ def test_lbfgs_with_the_model_ends_at_the_minimum(name: str, bias: float, begin:
     start = np.zeros(problem.shape)
     start[0, :-1] = 0.0 if begin == "at zero" else 1.0
     model = IndependentFeatures(problem.first_rows(300), start)
-    x, best, _ = lbfgs.minimise(problem, model, start, problem.anchor(start), 1e-9, 200, lambda seen: None)
+    x, best, _ = lbfgs.minimise(problem, model, start, problem.anchor(start), 1e-9, 200, lambda stage, seen: None)
     assert best.norm <= 1e-9
     assert np.linalg.norm(autograd(problem, name, x)[1]) <= 1.01e-9
 
@@ -494,7 +494,7 @@ def test_a_model_that_is_much_flatter_or_has_other_pairs_is_not_adopted() -> Non
     problem = make_problem("logistic", n=900, d=6, bias=1.0, penalty=Penalty(l2=0.05))
     start = np.ones(problem.shape)
     known, source = problem.anchor(start), IndependentFeatures(problem, start)
-    f = lbfgs.CountedObjective(problem, 0.0, 9, lambda seen: None, start, known)
+    f = lbfgs.CountedObjective(problem, 0.0, 9, lambda stage, seen: None, start, known)
     search, first = lbfgs.Search(f, start, known, source), source.at(start)
     for model, adopted in (
         (first, True),
@@ -515,11 +515,14 @@ def test_the_model_saves_passes() -> None:
     problem = Problem(rows, y, np.ones(20_000), LOSSES["logistic"], penalty=Penalty(l2=1e-5))
     start = np.append(1.2 * w, 0.1)[None]
     sample, passes = problem.first_rows(2000), []
+    seen: list[PassResult] = []
     for middle in (IndependentFeatures(sample, start), sample):
-        seen: list[PassResult] = []
-        _, best, _ = lbfgs.minimise(problem, middle, start, problem.anchor(start), 1e-8, 50, seen.append)
+        before = len(seen)
+        _, best, _ = lbfgs.minimise(
+            problem, middle, start, problem.anchor(start), 1e-8, 50, lambda _, one: seen.append(one)
+        )
         assert best.norm <= 1e-8
-        passes.append(len(seen))
+        passes.append(len(seen) - before)
     assert passes[0] <= 0.7 * passes[1], passes
 
 
@@ -541,7 +544,7 @@ def test_the_first_step_of_lbfgs_goes_far_where_rows_are_hardly_curved() -> None
     problem = Problem(rows, y, np.ones(2000), LOSSES["logistic"], bias=0.0, penalty=Penalty(l2=1e-4))
     start, points = np.zeros(problem.shape), []
     known = problem.anchor(start)
-    lbfgs.minimise(problem, "identity", start, known, 0.0, 1, lambda seen: points.append(seen.value))
+    lbfgs.minimise(problem, "identity", start, known, 0.0, 1, lambda _, seen: points.append(seen.value))
 
     def gain(length: float) -> float:
         return known.value - problem.anchor(start - length / known.norm * known.smooth).value
@@ -570,7 +573,7 @@ def test_lbfgs_ends_at_the_minimum_that_scipy_finds(name: str, factored: bool) -
     start, passes = np.ones(problem.shape), []
     sample = problem.subset(np.arange(100)) if factored else "diagonal"
     x, best, _ = lbfgs.minimise(
-        problem, sample, start, problem.anchor(start), 1e-9, 500, lambda seen: passes.append((seen.value, seen.norm))
+        problem, sample, start, problem.anchor(start), 1e-9, 500, lambda _, seen: passes.append((seen.value, seen.norm))
     )
     f, gradient = problem.objective(x)
     assert best.norm == pytest.approx(np.linalg.norm(gradient), abs=1e-15)
@@ -621,5 +624,5 @@ def test_directions_are_those_of_the_dense_formula(outputs: int, factored: bool)
 def test_lbfgs_keeps_to_its_budget() -> None:
     problem = make_problem("logistic", n=300, d=6, bias=1.0, penalty=Penalty(l2=1e-6))
     start, passes = np.ones(problem.shape), []
-    lbfgs.minimise(problem, "identity", start, problem.anchor(start), 0.0, 3, passes.append)
+    lbfgs.minimise(problem, "identity", start, problem.anchor(start), 0.0, 3, lambda _, seen: passes.append(seen))
     assert len(passes) == 3

@@ -107,7 +107,7 @@ def test_working_sets_end_at_the_minimum(name: str, form: str, terms: Penalty) -
     assert problem.anchor(found.x).norm <= 1e-6
     assert 0 < np.count_nonzero(found.x[0, :-1]) < 150
     other = lbfgs.minimise(
-        problem, "identity", found.x * 0.9, problem.anchor(found.x * 0.9), 1e-5, 2000, lambda _: None
+        problem, "identity", found.x * 0.9, problem.anchor(found.x * 0.9), 1e-5, 2000, lambda *_: None
     )
     assert problem.anchor(found.x).value <= problem.anchor(other[0]).value + 1e-9
 

@@ -34,6 +34,11 @@ class Loss:
     """Whether φ is piecewise linear, so that it is not curved where it has a derivative."""
 
     @property
+    def quadratic(self) -> bool:
+        """Whether the loss is squared, so that a quadratic model of it is the loss itself."""
+        return self.code == SQUARED
+
+    @property
     def bounded(self) -> bool:
         """Whether φ'' has a bound, and with it the steps of stochastic methods."""
         return self.curvature < math.inf

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from vcsg.linear.kernels.losses import LOGISTIC, SQUARED
+from vcsg.linear.kernels.losses import LOGISTIC
 from vcsg.linear.problem import Array, Problem
 
 SOLVERS = ("growing-svrg", "l-bfgs", "newton", "dual", "working-set", "interior-point")
@@ -108,7 +108,7 @@ def shape_of(problem: Problem, start: Array, tol: float) -> Shape:
     convex = problem.loss.convex and not problem.loss.kinked and not terms.rational and problem.outputs == 1
     return Shape(
         problem.n, problem.d, entries, problem.outputs, smooth, dual, convex and (terms.l1 > 0 or terms.positive),
-        problem.loss.bounded, terms.positive, problem.loss.kinked, problem.fixed, problem.loss.code == SQUARED,
+        problem.loss.bounded, terms.positive, problem.loss.kinked, problem.fixed, problem.loss.quadratic,
         square, terms.l2, tol,
     )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's, and the pairs of later steps correct H.
 Where features hardly depend on each other, a model of H is made of a diagonal and its first pairs. Where d is too large
-for a factor, H is a diagonal. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
+for a factor, H is a diagonal. Where rows are fewer than features and it is slow, Newton's method among the combinations
+of rows takes over. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
 rows, so the recursion is compiled here. An L1 penalty needs bounds, and so scipy's L-BFGS-B.
 """
 
@@ -32,6 +33,7 @@ from vcsg.linear.independent import Curvature, IndependentFeatures
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
+from vcsg.linear.solvers import row_space
 
 Middle = Problem | IndependentFeatures | Literal["identity", "diagonal"]
 
@@ -51,6 +53,11 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
+EARLY, RECENT, OVERALL = 8, 2.0, 1 / 3
+"""Where what takes over is sure to end at the solution: the fewest passes before it, and those that have to be expected
+without it, in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
+PATIENT = 2
+"""How often H is made anew, for losses without a bound on their curvature, before it is for every step."""
 LARGE = 1e6
 """The least n·d for which a model of H takes less time than the pass that a better one can save."""
 ANEW = 1, 2
@@ -84,17 +91,19 @@ class CountedObjective:
     tol: float
     budget: float
     """The largest number of passes."""
-    report: Callable[[PassResult], None]
+    report: Callable[[str, PassResult], None]
+    """Called with the name of the stage and the result of each pass."""
     x: Array
     """The best point so far."""
     best: PassResult
     """The pass at the best point."""
     passes: int = 0
+    stage: str = "l-bfgs"
 
     def __call__(self, x: Array) -> PassResult:
         seen, best = self.problem.anchor(x, keep=False), self.best
         self.passes += 1
-        self.report(seen)
+        self.report(self.stage, seen)
         if seen.below(best):
             self.x, self.best = x, seen
             if seen.norm <= self.tol:
@@ -106,7 +115,7 @@ class CountedObjective:
 
 def minimise(
     problem: Problem, middle: Middle, start: Array, known: PassResult, tol: float, budget: float,
-    report: Callable[[PassResult], None],
+    report: Callable[[str, PassResult], None],
 ) -> tuple[Array, PassResult, str]:  # fmt: skip
     """Minimise f; return x, the pass there and a sentence on how it ended.
 
@@ -118,7 +127,7 @@ def minimise(
         known: the pass at the start.
         tol: the search ends where ‖∇f‖ ≤ tol.
         budget: the largest number of passes.
-        report: called with the result of each pass.
+        report: called with the name of the stage and the result of each pass.
     """
     if invariant(problem) and np.abs(start.mean(axis=0)).max() > 1e-12 * np.abs(start).max():
         start = start - start.mean(axis=0)
@@ -140,9 +149,9 @@ def finish(
 ) -> tuple[Array, float, str]:
     """Do `minimise` with the passes that a journal has left, and enter them there, that at x last; ‖∇f(x)‖ beside x."""
 
-    def report(seen: PassResult) -> None:
+    def report(stage: str, seen: PassResult) -> None:
         journal.passes += 1
-        journal.note("l-bfgs", problem.n, seen.value, seen.norm)
+        journal.note(stage, problem.n, seen.value, seen.norm)
 
     x, best, message = minimise(problem, middle, x, known, tol, max(1.0, journal.left), report)
     if journal.history[-1].gradient_norm != best.norm:
@@ -184,7 +193,8 @@ class Search:
     """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls.
 
     H is made anew, from all rows at the present point, when the steps since it was made have taken as long as that
-    does and are expected to need that long again; and where no step leads down any more.
+    does and are expected to need that long again; and where no step leads down any more. With fewer rows than features
+    Newton's method among the combinations of rows can be quicker than that, and takes its place.
     """
 
     def __init__(self, f: CountedObjective, x: Array, here: PassResult, middle: Middle) -> None:
@@ -196,24 +206,32 @@ class Search:
         self.shortest = 1.0 if self.scaled and middle == "diagonal" else 0.0
         """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
         self.factors, self.diagonal = _inverse(f.problem, middle, x)
-        self.cost = renewal_cost(f.problem)
+        self.cost, by_rows = renewal_cost(f.problem), row_space.cost(f.problem)
+        self.by_rows, self.cost = by_rows < self.cost, min(by_rows, self.cost)
+        """Whether combinations of rows are what takes over; and the time of it or of a new H, in passes."""
+        self.certain = self.by_rows or (f.problem.loss.quadratic and hessian_size(f.problem) == f.problem.n)
+        """Whether that is sure to end at the solution."""
+        self.at_once = self.by_rows and not f.problem.loss.bounded
+        """Whether it comes first: steps may lead far where the curvature has no bound."""
         self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
         self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
         self.direction, self.kept = np.empty(x.shape), 0
         self.model = middle if isinstance(middle, IndependentFeatures) else None
         self.taken, self.modelled = 0, 0
         """The steps so far, and the pairs that the model of H takes."""
-        self.passes, self.norm = 0, here.norm
-        """The passes since H was made, and ‖∇f‖ where it was."""
+        self.passes, self.norm, self.leasts = 0, here.norm, [here.norm]
+        """The passes since H was made, ‖∇f‖ where it was, and the least after each of them."""
         self.best, self.waiting = f.best, 0
         """The best pass so far, and the steps since."""
+        self.renewals, self.newton = 0, False
+        """How often H was made anew, and whether it is for every step from now on: then these are Newton's."""
         self.renewed: PassResult | None = None
         """The best pass when H was last made anew."""
 
     def run(self) -> str:
         """Search until `Reached` is raised or no step leads down; how it ended."""
         while True:
-            if self.renewal_pays():
+            if self.newton or self.at_once or self.renewal_pays():
                 self.renew()
             failure = self.step() or (ROUNDED if self.idle() else "")
             if failure:
@@ -233,6 +251,7 @@ class Search:
         for _ in range(SHORTENINGS):
             there = self.f(trial)
             self.passes += 1
+            self.leasts.append(min(self.leasts[-1], there.norm))
             if self.lower(there, length, slope):
                 self.last, self.before, self.x, self.here = x, here.smooth, trial, there
                 return ""
@@ -318,21 +337,63 @@ class Search:
         return 1 / max(self.shortest, length)
 
     def renewal_pays(self) -> bool:
-        """Whether a new H is expected to save as many passes as it costs, and old steps have cost as many."""
+        """Whether what takes over is expected to save as many passes as it costs, and old steps have cost as many."""
+        if self.certain:
+            return self.sure_end_pays()
         if self.passes < max(SOONEST, self.cost):
             return False
         gained = math.log(self.norm / self.here.norm) if self.here.norm < self.norm else 0.0
         left = math.log(self.here.norm / max(self.f.tol, 1e-15 * self.here.norm))
         return left * self.passes > gained * (self.cost + SOONEST)
 
+    def sure_end_pays(self) -> bool:
+        """The same where what takes over is sure to end at the solution, so that it need not wait until then.
+
+        The fall of the least ‖∇f‖ tells what is left, in the last half of the passes and in all: steps become slower,
+        and where they stand still for a while, as ‖∇f‖ rises and falls again, the whole way says so.
+        """
+        if self.passes < EARLY:
+            return False
+        left = math.log(self.leasts[-1] / max(self.f.tol, 1e-15 * self.leasts[-1]))
+        for first, share in ((len(self.leasts) // 2, RECENT), (0, OVERALL)):
+            gained = math.log(self.leasts[first] / self.leasts[-1])
+            if left * (len(self.leasts) - 1 - first) <= gained * share * self.cost:
+                return False
+        return True
+
     def renew(self) -> None:
-        """Make H from all rows at x, and forget the pairs."""
+        """Make H from all rows at x, and forget the pairs; or go on from where combinations of rows lead.
+
+        Where curvatures have no bound, rows of extreme norm can turn f by magnitudes within a step. So if two of them
+        have not been enough, all steps from here on have one of their own, from every row.
+        """
+        if self.by_rows:
+            self.combine_rows()
+            return
         with blas_threads(self.f.problem):
-            size = hessian_size(self.f.problem)
+            self.renewals += 1
+            self.newton = self.renewals > PATIENT and not self.f.problem.loss.bounded
+            size = self.f.problem.n if self.newton else hessian_size(self.f.problem)
             part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
             self.factors = hessian_factors(part, self.x, exact=True)
-        self.scaled, self.model, self.kept, self.passes, self.norm = False, None, 0, 0, self.here.norm
+        self.scaled, self.model, self.kept, self.passes = False, None, 0, 0
+        self.norm, self.leasts = self.here.norm, [self.here.norm]
         self.last, self.before, self.waiting, self.renewed = self.x, self.here.smooth, 0, self.f.best
+
+    def combine_rows(self) -> None:
+        """Go to the solution among the combinations of rows; if rounding keeps it away, go on from there."""
+        with blas_threads(self.f.problem):
+            x = row_space.minimise(self.f.problem, self.x, self.f.tol)
+        self.f.stage = "newton"
+        there = self.f(x)
+        self.f.stage = "l-bfgs"
+        if there.below(self.here):
+            self.x, self.here = x, there
+        self.by_rows = self.certain = self.at_once = False
+        self.cost = renewal_cost(self.f.problem)
+        self.passes, self.kept, self.waiting = 0, 0, 0
+        self.norm, self.leasts = self.here.norm, [self.here.norm]
+        self.last, self.before, self.renewed = self.x, self.here.smooth, self.f.best
 
 
 def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
