@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -374,10 +375,10 @@ def zero_elsewhere(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.where(targets.isnan(), 0 * outputs, outputs - targets.nan_to_num()).square().mean()
 
 
-def known_alone(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean square over those targets that are known."""
+def known_alone(outputs: Tensor, targets: Tensor, loss: Callable[..., Tensor] = mse_loss) -> Tensor:
+    """The loss over those targets that are known."""
     known = ~targets.isnan()
-    return mse_loss(outputs[known], targets[known])
+    return loss(outputs[known], targets[known])
 
 
 def test_targets_of_another_form_or_kind_have_units_too() -> None:
@@ -412,3 +413,35 @@ def test_what_goes_on_has_to_have_the_same_units(tmp_path: Path) -> None:
         vcsg.fit(net(), mse_loss, (inputs(), y / 1e5), passes=2, state=first.state)
     with pytest.raises(ValueError, match=r"a run with lr = 1, 1.311e\+05, 1.311e\+05, and here it is 0.01: a run goes"):
         vcsg.fit(net(), mse_loss, (inputs(), y), passes=2, state=first.state, lr=0.01)
+
+
+class Forecast(nn.Module):
+    """What was before, and a change that a net adds to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.change = net(nn.Linear(16, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.change(x)
+
+
+def test_the_units_are_of_what_the_layer_has_to_add() -> None:
+    X = 1000 * inputs() + 5000
+    y = X + 8 * inputs().roll(1, 1) + 100
+    units = target_units(Task(Forecast(), mse_loss, None, {}), TensorSource("data", (X, y), CPU))
+    assert units is not None
+    assert units.scale == 8.0
+    assert units.mean.tolist() == pytest.approx([100] * 5, abs=3)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_loss_for_data_with_outliers_has_the_units_of_the_others(missing: bool) -> None:
+    y = targets(4.0, 20.0)
+    y[5] = 1e6
+    y[7] = torch.nan if missing else -1e6
+    for loss in (l1_loss, smooth_l1_loss):
+        units = found(net(), y, partial(known_alone, loss=loss))
+        assert (units.scale in (4.0, 8.0), units.far) == (True, True)
+        assert units.mean.item() == pytest.approx(20, abs=2)
+    assert found(net(), y, known_alone).scale > 1e5

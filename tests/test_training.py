@@ -723,6 +723,7 @@ def test_outputs_that_would_be_compared_with_all_targets_are_refused(model: nn.M
         (lambda outputs, targets: poisson_nll_loss(outputs[:, 0], targets), (50 + X[:, 0]).round()),
         (lambda outputs, targets: (outputs - targets).square().mean(), torch.ones(60)),
         (lambda outputs, targets: outputs.square().mean(), torch.zeros(60)),
+        (lambda outputs, targets: outputs.square().mean(), torch.arange(60.0)),
     ],
 )
 def test_losses_that_take_targets_of_another_form_are_taken(loss: Callable[..., Tensor], y: Tensor) -> None:

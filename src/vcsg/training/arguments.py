@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode, untouched
-from vcsg.training.quantities import alike, in_units_of, is_quantity, size
+from vcsg.training.quantities import alike, in_units_of, is_quantity, losses_of, size
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task, pair
@@ -86,18 +85,13 @@ def check_pairs(task: Task, train: SampleSource) -> None:
 
 
 def _ignores_order(task: Task, outputs: Tensor, targets: Tensor) -> bool:
-    """Whether the loss is the same for targets in another order, which they are not; False where it refuses them."""
-    assert task.loss is not None
+    """Whether the loss depends on the targets, but not on their order; False where it refuses them."""
     other = targets.roll(1, 0)
     if torch.equal(other, targets):
         return False
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            one, another = (float(task.loss(outputs, t)) for t in (targets, other))
-    except Exception:  # a loss may refuse such outputs, by an error of any kind
-        return False
-    return abs(one - another) <= 1e-5 * abs(one) < math.inf
+    losses = [loss for t in (targets, other, 2 * targets) for loss in losses_of(task, t, outputs)]
+    same = [abs(loss - losses[0]) <= 1e-5 * abs(losses[0]) < math.inf for loss in losses[1:]]
+    return same == [True, False]
 
 
 def tell_of_large_targets(task: Task, train: SampleSource) -> None:

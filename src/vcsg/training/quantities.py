@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
 
 from vcsg.training.task import Task
+
+FAR, LINEAR, MANY = 8.0, 8.0, 1_000_000
+"""How many quartile ranges off a target is far, and the growth of a loss over four times the distance, 4 or 16;
+and how many numbers quartiles are taken of."""
 
 
 def is_quantity(targets: Tensor) -> bool:
@@ -26,6 +31,26 @@ def moments(rows: Tensor) -> tuple[Tensor, float]:
     return mean, size(rows - mean)
 
 
+def heeded(task: Task, targets: Tensor, equal: Tensor, rows: Tensor) -> Tensor:
+    """The rows of targets, far ones brought nearer where the loss grows with the distance alone, as absolute values do.
+
+    A loss is chosen so for its outliers not to count for much, and one in a sample would else be all of its spread.
+    """
+    away, equal = equal.abs().nanmean(), present(equal)
+    losses = losses_of(task, targets, *(equal + k * away for k in (0, 1, 4)))
+    if not losses or not losses[2] - losses[0] < LINEAR * (losses[1] - losses[0]):
+        return rows
+    some = rows[:: 1 + rows.numel() // MANY]
+    low, high = torch.nanquantile(some, torch.tensor([0.25, 0.75], dtype=rows.dtype, device=rows.device), 0)
+    room = torch.where(high > low, FAR * (high - low), math.inf)
+    return torch.maximum(torch.minimum(rows, high + room), low - room)
+
+
+def present(values: Tensor) -> Tensor:
+    """The values, with 0 for those that are missing."""
+    return values.nan_to_num(0.0, math.inf, -math.inf)
+
+
 def alike(targets: Tensor, outputs: Tensor) -> Tensor | None:
     """The targets in the form of the outputs; None where these differ by more than axes of length 1."""
     theirs, own = ([length for length in t.shape if length != 1] for t in (targets, outputs))
@@ -42,14 +67,17 @@ def in_units_of(task: Task, targets: Tensor, equal: Tensor) -> bool:
         targets: as the loss has them.
         equal: the same numbers, in the form of outputs.
     """
+    away, equal = equal.abs().nanmean(), present(equal)  # the loss is to leave out targets that are missing
+    losses = losses_of(task, targets, equal, 2 * equal, equal / 2, equal + away, equal - away)
+    return bool(losses) and all(other > losses[0] for other in losses[1:])
+
+
+def losses_of(task: Task, targets: Tensor, *outputs: Tensor) -> list[float]:
+    """The losses of these outputs; none where one of them is refused, by an error of any kind."""
     assert task.loss is not None
-    away = equal.abs().nanmean()
-    equal = equal.nan_to_num(0.0, math.inf, -math.inf)  # the loss is to leave out targets that are missing
     try:
-        with torch.no_grad():
-            least, *others = (
-                float(task.loss(t, targets)) for t in (equal, 2 * equal, equal / 2, equal + away, equal - away)
-            )
-    except Exception:  # a loss may refuse such outputs, by an error of any kind
-        return False
-    return all(other > least for other in others)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the losses of the run tell what there is to tell
+            return [float(task.loss(t, targets)) for t in outputs]
+    except Exception:
+        return []

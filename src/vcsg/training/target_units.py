@@ -20,7 +20,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import untouched
-from vcsg.training.quantities import alike, in_units_of, is_quantity, moments, size
+from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, moments, size
 from vcsg.training.sources import SampleSource
 from vcsg.training.task import Task, pair
 
@@ -42,11 +42,11 @@ class TargetUnits:
     scale: float
     """The spread of the targets in units of the gain, as a power of two."""
     mean: Tensor
-    """The mean of the targets, one number for each of the bias."""
+    """The mean of the targets, one number for each of the bias; less what the model returns without the layer."""
     far: bool
     """Whether the mean of the targets is further from 0 than they are spread; then the bias does not decay."""
     spread: float
-    """The standard deviation of the targets about their means."""
+    """The standard deviation of the same about their means."""
     shrunk: float
     """What the weights of the layer are multiplied by at the start of a run: 1, or less where the targets are small."""
     missing: Tensor
@@ -100,10 +100,12 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
         layer, gain = next(((layer, gain) for layer, gain in gains if gain is not None), (None, math.nan))
         if layer is None or not in_units_of(task, targets, wanted.to(outputs.dtype)):
             return None
-        mean, spread = moments(_rows(wanted, layer))
+        others = _rows(_shrunk_outputs(task, inputs, layer, 0.0, 0.0), layer)
+        mean, spread = moments(heeded(task, targets, wanted.to(outputs.dtype), _rows(wanted, layer) - others))
         scale = 2.0 ** round(math.log2(spread / gain)) if spread else 1.0
         shrunk = min(1.0, scale) if _is_untrained(outputs, wanted, layer) else 1.0
-        missing = mean - moments(_rows(_shrunk_outputs(task, inputs, layer, shrunk), layer))[0]
+        begun = _rows(_shrunk_outputs(task, inputs, layer, shrunk), layer)
+        missing = mean - moments(begun - others)[0]
     return TargetUnits(layer, gain, scale, mean, size(mean) > spread, spread, shrunk, missing)
 
 
@@ -113,11 +115,12 @@ def _is_untrained(outputs: Tensor, targets: Tensor, layer: nn.Module) -> bool:
     return moments(rows - _rows(outputs, layer))[1] >= moments(rows)[1]
 
 
-def _shrunk_outputs(task: Task, inputs: Any, layer: nn.Module, factor: float) -> Tensor:
-    """The outputs with the weights of the layer multiplied by a factor."""
-    weight = _weight(layer)
-    with _put_back(weight):
+def _shrunk_outputs(task: Task, inputs: Any, layer: nn.Module, factor: float, of_bias: float = 1.0) -> Tensor:
+    """The outputs with the weights of the layer, and its bias, multiplied by a factor."""
+    weight, bias = _weight(layer), _bias(layer)
+    with _put_back(weight), _put_back(bias):
         weight *= factor
+        bias *= of_bias
         outputs: Tensor = _outputs(task, inputs)
     return outputs
 
