@@ -30,8 +30,8 @@ ORDER: dict[str, list[str]] = {
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [
         "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "batch_norm",
-        "result", "progress", "evaluation", "target_units", "choosing", "checkpoints", "saving", "engine", "loop",
-        "session", "arguments", "fitting",
+        "result", "progress", "evaluation", "quantities", "target_units", "choosing", "checkpoints", "saving", "engine",
+        "loop", "session", "arguments", "fitting",
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "independent", "inner_steps", "duality", "solvers",

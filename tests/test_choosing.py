@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from nets import vector
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, gaussian_nll_loss, mse_loss, poisson_nll_loss
 from torch.utils.data import Dataset
 
 import vcsg
@@ -331,6 +333,40 @@ def test_targets_far_larger_than_what_the_model_returns_are_told(
     caplog.clear()
     vcsg.fit(net(), cross_entropy, data(64), ifo=64)  # classes are no quantities
     assert not [r for r in caplog.records if "targets" in r.getMessage()]
+
+
+def test_a_compiled_model_is_counted_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert counted(torch.compile(net(), backend="eager"), TensorSource("data", data(), CPU)) > 0
+
+
+class Pair(nn.Module):
+    """A mean and its logarithmic deviation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.Linear(20, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, deviation = self.both(x).split(1, 1)
+        return mean, deviation
+
+
+def test_large_targets_are_told_where_outputs_are_to_come_to_them(caplog: pytest.LogCaptureFixture) -> None:
+    X, _ = data(64)
+    y = 1e6 * (1.5 + X[:, :1].tanh())
+
+    def told(model: nn.Module, loss: Callable[..., Tensor], targets: Tensor) -> bool:
+        caplog.clear()
+        vcsg.fit(model, loss, (X, targets), passes=1)
+        return "the targets are about" in caplog.text
+
+    no_bias = nn.Linear(20, 1, bias=False)
+    assert told(no_bias, mse_loss, y.long())
+    assert told(Pair(), lambda outputs, targets: gaussian_nll_loss(outputs[0], targets, outputs[1].exp()), y)
+    assert not told(no_bias, poisson_nll_loss, y.round())
+    assert not told(no_bias, lambda outputs, targets: mse_loss(outputs, targets.log()), y)
 
 
 def test_looking_at_the_targets_leaves_statistics_and_generators(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ from torch.nn.functional import (
 )
 
 import vcsg
-from vcsg.training.sources import TensorSource
+from vcsg.training.sources import TensorSource, spread
 from vcsg.training.target_units import TargetUnits, target_units
 from vcsg.training.task import Task
 
@@ -338,3 +341,107 @@ def test_a_state_without_groups_goes_on_without() -> None:
     nn.init.constant_(model[2].bias, 0.5)
     result = vcsg.fit(model, mse_loss, (X, y + 2.8), passes=30)
     assert vcsg.fit(model, mse_loss, (X, y + 2.8), passes=31, state=result.state).passes > 30
+
+
+# --- which samples are looked at, and which targets
+
+
+def sine_by_hour(days: int = 64) -> tuple[Tensor, Tensor]:
+    """A quantity that depends on the hour alone, hour by hour."""
+    angle = torch.arange(24 * days) * (2 * torch.pi / 24)
+    return torch.stack([angle.sin(), angle.cos()], 1), 1e5 * angle.sin()[:, None]
+
+
+def test_periodic_targets_are_not_looked_at_in_one_phase() -> None:
+    X, y = sine_by_hour()
+    units = target_units(Task(nn.Linear(2, 1), mse_loss, None, {}), TensorSource("data", (X, y), CPU))
+    assert units is not None
+    assert units.scale == 2.0**16
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 127, 1000])
+def test_samples_are_spread_over_all(n: int) -> None:
+    chosen = spread(n, 64)
+    assert len(chosen) == min(n, 64)
+    assert chosen == sorted(set(chosen))
+    assert all(i * n // len(chosen) <= j < (i + 1) * n // len(chosen) for i, j in enumerate(chosen))
+
+
+def outputs_as_numbers(outputs: Tensor, targets: Tensor) -> Tensor:
+    return mse_loss(outputs.squeeze(1), targets)
+
+
+def zero_elsewhere(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.where(targets.isnan(), 0 * outputs, outputs - targets.nan_to_num()).square().mean()
+
+
+def known_alone(outputs: Tensor, targets: Tensor, loss: Callable[..., Tensor] = mse_loss) -> Tensor:
+    """The loss over those targets that are known."""
+    known = ~targets.isnan()
+    return loss(outputs[known], targets[known])
+
+
+def test_targets_of_another_form_or_kind_have_units_too() -> None:
+    y = targets(1000.0, 5000.0)
+    plain = found(net(), y)
+    assert found(net(), y[:, 0], outputs_as_numbers) == replace(plain, layer=ANY, mean=ANY, missing=ANY)
+    assert found(net(), y.long()).scale == plain.scale
+    assert found(net(), y.long()).mean.item() == pytest.approx(5000, rel=1e-3)
+    some = torch.where(torch.arange(N)[:, None] % 5 == 0, torch.nan, y)
+    assert found(net(), some, known_alone).scale == found(net(), some, zero_elsewhere).scale == plain.scale
+    assert look(net(), some) is None
+
+
+def test_a_call_that_is_refused_leaves_the_last_layer_alone(tmp_path: Path) -> None:
+    model, y = net(), targets(1e-4, 7.0)
+    before = vector(model)
+    with pytest.raises(TypeError, match="no option 'learning_rate'"):
+        vcsg.fit(model, mse_loss, (inputs(), y), passes=1, learning_rate=0.1)
+    vcsg.fit(net(), mse_loss, (inputs(), y), passes=1, checkpoint=tmp_path)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        vcsg.fit(model, mse_loss, (inputs(), y), passes=1, checkpoint=tmp_path)
+    assert torch.equal(vector(model), before)
+
+
+def test_what_goes_on_has_to_have_the_same_units(tmp_path: Path) -> None:
+    y = targets(1e5)
+    first = vcsg.fit(net(), mse_loss, (inputs(), y), passes=1, checkpoint=tmp_path)
+    for other, factor in ((y / 1e5, "None"), (y / 1e3, "128.0")):
+        with pytest.raises(ValueError, match=f"steps of the last layer is 131072.0, here it is {factor}"):
+            vcsg.fit(net(), mse_loss, (inputs(), other), passes=2, checkpoint=tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"a run with lr = 1, 1.311e\+05, 1.311e\+05, and here it is 1: a run goes on"):
+        vcsg.fit(net(), mse_loss, (inputs(), y / 1e5), passes=2, state=first.state)
+    with pytest.raises(ValueError, match=r"a run with lr = 1, 1.311e\+05, 1.311e\+05, and here it is 0.01: a run goes"):
+        vcsg.fit(net(), mse_loss, (inputs(), y), passes=2, state=first.state, lr=0.01)
+
+
+class Forecast(nn.Module):
+    """What was before, and a change that a net adds to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.change = net(nn.Linear(16, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.change(x)
+
+
+def test_the_units_are_of_what_the_layer_has_to_add() -> None:
+    X = 1000 * inputs() + 5000
+    y = X + 8 * inputs().roll(1, 1) + 100
+    units = target_units(Task(Forecast(), mse_loss, None, {}), TensorSource("data", (X, y), CPU))
+    assert units is not None
+    assert units.scale == 8.0
+    assert units.mean.tolist() == pytest.approx([100] * 5, abs=3)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_loss_for_data_with_outliers_has_the_units_of_the_others(missing: bool) -> None:
+    y = targets(4.0, 20.0)
+    y[5] = 1e6
+    y[7] = torch.nan if missing else -1e6
+    for loss in (l1_loss, smooth_l1_loss):
+        units = found(net(), y, partial(known_alone, loss=loss))
+        assert (units.scale in (4.0, 8.0), units.far) == (True, True)
+        assert units.mean.item() == pytest.approx(20, abs=2)
+    assert found(net(), y, known_alone).scale > 1e5

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import cross_entropy, mse_loss, poisson_nll_loss
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -644,6 +645,12 @@ def given(**arguments: Any) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no limit": (given(passes=None), "never end: give passes="),
     "passes": (given(passes=0), "passes = 0: give a number above 0"),
+    "passes in words": (given(passes="2"), "passes = '2': give a number above 0"),
+    "no mini-batch": (given(b=0), "b = 0: give a whole number, at least 1"),
+    "decay in words": (given(decoupled_weight_decay="x"), "decoupled_weight_decay = 'x': give a finite number"),
+    "negative decay": (given(weight_decay=-1), "weight_decay = -1: give a finite number, at least 0"),
+    "kind of loss": (given(loss=nn.CrossEntropyLoss), r"CrossEntropyLoss'>: give a function, such as CrossEntropyLoss"),
+    "data as loss": (given(loss=(X, Y)), r"loss = \(tensor.{0,90}: give a function"),
     "nan": (given(seconds=math.nan), "seconds = nan: give a number above 0"),
     "until": (given(until=1e-3), "until = 0.001.*vcsg.stationary"),
     "method": (given(method="vscg"), "did you mean 'vcsg'"),
@@ -690,6 +697,55 @@ def test_bad_calls_are_refused_and_leave_the_model_alone(case: str) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize("method", ["auto", "svrg"])
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (nn.Linear(5, 1), X[:, 0]),
+        (nn.Sequential(nn.Linear(5, 1), nn.Flatten(0)), X[:, :1]),
+        (nn.Linear(5, 1), 1e6 + X[:, 0]),
+        (nn.Sequential(nn.Linear(5, 4), nn.Unflatten(1, (1, 4))), X[:, :4]),
+        (nn.Linear(5, 1), Y),
+    ],
+)
+def test_outputs_that_would_be_compared_with_all_targets_are_refused(model: nn.Module, y: Tensor, method: str) -> None:
+    """As by shapes (b, 1) and (b,), where torch makes (b, b) of them, and the model learns a constant."""
+    with pytest.raises(ValueError, match=r"the model returns the shape \(32.*for targets of the shape \(32.*one shape"):
+        vcsg.fit(model, lambda outputs, targets: (outputs - targets).square().mean(), (X, y), method, passes=1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "y"),
+    [
+        (lambda outputs, targets: mse_loss(outputs[:, 0], targets), X[:, 0]),
+        (lambda outputs, targets: mse_loss(outputs[:, 0], targets), 1e6 + X[:, 0]),
+        (lambda outputs, targets: poisson_nll_loss(outputs[:, 0], targets), X[:, 0].exp()),
+        (lambda outputs, targets: poisson_nll_loss(outputs[:, 0], targets), (50 + X[:, 0]).round()),
+        (lambda outputs, targets: (outputs - targets).square().mean(), torch.ones(60)),
+        (lambda outputs, targets: outputs.square().mean(), torch.zeros(60)),
+        (lambda outputs, targets: outputs.square().mean(), torch.arange(60.0)),
+    ],
+)
+def test_losses_that_take_targets_of_another_form_are_taken(loss: Callable[..., Tensor], y: Tensor) -> None:
+    assert vcsg.fit(nn.Linear(5, 1), loss, (X, y), passes=1).passes >= 1
+
+
+def test_a_run_goes_on_with_the_options_of_its_state() -> None:
+    first = vcsg.fit(net(), cross_entropy, samples(), "sgd", b=4, lr=0.5, passes=1)
+    with pytest.raises(
+        ValueError, match=r"a run with lr = 0.5, and here it is 0.1: a run goes on with the same options"
+    ):
+        vcsg.fit(first.model, cross_entropy, samples(), "sgd", b=4, lr=0.1, passes=2, state=first.state)
+    assert vcsg.fit(first.model, cross_entropy, samples(), "sgd", b=4, lr=0.5, passes=2, state=first.state).passes >= 2
+
+
 def test_a_model_without_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="no parameters"):
         vcsg.fit(nn.ReLU(), cross_entropy, samples(), passes=1)
+
+
+@pytest.mark.parametrize("method", ["auto", "svrg"])
+def test_lazy_layers_are_made_by_the_first_look_at_the_data(method: str) -> None:
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(3))
+    assert vcsg.fit(model, cross_entropy, samples(), method, b=8, passes=2).passes >= 2
+    assert model(X).shape == (60, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
-from vcsg.training.evaluation import mode
+from vcsg.training.evaluation import mode, untouched
+from vcsg.training.quantities import alike, in_units_of, is_quantity, losses_of, size
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task, pair
@@ -58,6 +60,40 @@ def check_mean(task: Task, train: SampleSource) -> None:
         )
 
 
+def check_pairs(task: Task, train: SampleSource) -> None:
+    """Refuse a loss that compares every output with every target, as where (b, 1) and (b,) become (b, b).
+
+    It does not change with the order of the targets, neither for outputs that are equal to them nor for small ones.
+    """
+    if task.loss is None:
+        return
+    with untouched(task.model):
+        outputs, targets = _looked_at(task, train)
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.shape == targets.shape:
+        return
+    equal = alike(targets, outputs) if is_quantity(targets) else None
+    if equal is None:
+        return
+    equal = equal.to(outputs.dtype if outputs.is_floating_point() else torch.get_default_dtype())
+    small = (equal - equal.mean()) / (equal - equal.mean()).abs().max()
+    if all(_ignores_order(task, t, targets) for t in (equal, small)):
+        raise ValueError(
+            f"the model returns the shape {tuple(outputs.shape)} for targets of the shape {tuple(targets.shape)}, and "
+            "the loss compares every output with every target: reshape the targets, or squeeze what the "
+            "model returns, so that both have one shape"
+        )
+
+
+def _ignores_order(task: Task, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether the loss depends on the targets, but not on their order; False where it refuses them."""
+    other = targets.roll(1, 0)
+    if torch.equal(other, targets):
+        return False
+    losses = [loss for t in (targets, other, 2 * targets) for loss in losses_of(task, t, outputs)]
+    same = [abs(loss - losses[0]) <= 1e-5 * abs(losses[0]) < math.inf for loss in losses[1:]]
+    return same == [True, False]
+
+
 def tell_of_large_targets(task: Task, train: SampleSource) -> None:
     """Warn where the targets of a regression are far larger than what the model returns.
 
@@ -65,12 +101,13 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
     """
     if task.loss is None:
         return
-    inputs, targets = pair(train.take(0, min(LOOKED_AT, train.n)))
-    with task.context(), mode(task.model, False), seeded(0, list(task.model.parameters())), torch.no_grad():
-        outputs = task.model(inputs)  # a loss may be one of what the model returns in training alone
-    if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor) and targets.is_floating_point()):
+    with mode(task.model, False):  # a loss may be one of what the model returns in training alone
+        outputs, targets = _looked_at(task, train)
+    if not isinstance(targets, Tensor) or not _are_wanted(task, outputs, targets):
         return
-    returned, wanted = (float(t.double().square().mean().sqrt()) for t in (outputs, targets))
+    parts = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+    returned = max((size(t) for t in parts if isinstance(t, Tensor)), default=0.0)
+    wanted = size(targets)
     if LARGE * max(1.0, returned) < wanted < math.inf:
         logger.warning(
             "the targets are about %.2g and the model returns about %.2g before its first step: auto takes steps of a "
@@ -78,6 +115,21 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
             wanted,
             returned,
         )
+
+
+def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:
+    """What the model returns for some samples, and their targets."""
+    inputs, targets = pair(train.some(LOOKED_AT))
+    with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
+        return task.model(inputs), targets
+
+
+def _are_wanted(task: Task, outputs: Any, targets: Tensor) -> bool:
+    """Whether outputs are to come to the targets, and not to their logarithms or to classes."""
+    equal = alike(targets, outputs) if isinstance(outputs, Tensor) and is_quantity(targets) else None
+    if equal is None or not isinstance(outputs, Tensor):
+        return targets.is_floating_point()
+    return in_units_of(task, targets, equal.to(outputs.dtype))
 
 
 def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:
@@ -100,6 +152,10 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise a TypeError for options of the optimizer that `fit` sets itself."""
     if known := {"params", "n", "buffers"} & set(options):
         raise TypeError(f"{known.pop()}= is known from the model and the data: leave it out")
+    for name in ("weight_decay", "decoupled_weight_decay"):
+        given = options.get(name)
+        if given is not None and not (isinstance(given, (Real, Tensor)) and 0 <= float(given) < math.inf):
+            raise ValueError(f"{name} = {given!r}: give a finite number, at least 0")
     if "epochs" in options:
         raise TypeError(f"epochs = {options['epochs']!r}: give passes= for the passes over the data")
     if "batch_size" in options:
@@ -117,5 +173,6 @@ def identity(
     numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
     fixed |= {} if precision is None else {"precision": precision}
-    fixed |= {} if len(optimizer.param_groups) == 1 else {"groups of parameters": len(optimizer.param_groups)}
+    if len(optimizer.param_groups) > 1:
+        fixed["factor of the steps of the last layer"] = optimizer.param_groups[-1]["lr"]
     return fixed | {f"option {name}": value for name, value in given.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -77,10 +78,11 @@ def choose_options(
 ) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    counted = device == "cpu" and not ("step" in given and given.get("b"))
+    open_size = given.get("b") is None
+    counted = device == "cpu" and ("step" not in given or open_size)
     operations = gradient_operations(model, objective, train) if counted else math.inf
-    b = given.get("b") or mini_batch(train.n, device, operations)
-    options: dict[str, Any] = {} if given.get("b") else {"b": b}
+    b = mini_batch(train.n, device, operations) if open_size else given["b"]
+    options: dict[str, Any] = {"b": b} if open_size else {}
     words = [f"b = {b} for n = {train.n} on {device}"]
     if "step" not in given:
         step, reason = _step(model, b, device, operations)
@@ -188,7 +190,8 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     count = min(2, train.n)
     batch = train.take(0, count)
     counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
-    with seeded(0, params), torch.enable_grad(), counter:
+    with seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
         objective(batch).backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for p, before in zip(params, gradients, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
@@ -48,3 +49,16 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, before in modes:
             module.training = before
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """The model in mode train(), as its loss has it; its buffers are put back, but for lazy ones."""
+    before = [(b, b.clone()) for b in model.buffers() if not is_lazy(b)]
+    try:
+        with mode(model, True):
+            yield
+    finally:
+        with torch.no_grad():
+            for b, old in before:
+                b.copy_(old)

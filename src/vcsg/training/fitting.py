@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
+from vcsg.optimizer_options import GROUP_OPTIONS
 from vcsg.run.certificate import Certificate
 from vcsg.run.record import Record, Stationary, Until
 from vcsg.training.arguments import (
@@ -20,6 +21,7 @@ from vcsg.training.arguments import (
     check_loading,
     check_mean,
     check_options,
+    check_pairs,
     device_of,
     identity,
     tell_of_large_targets,
@@ -150,6 +152,7 @@ def fit(
     chosen, units = ChosenOptions({}, ""), None
     if not workers:  # samples that are for workers to read are not read here
         with mode(model, True):
+            check_pairs(task, train)
             check_mean(task, train)
         if method == "auto":
             units = _units_of(task, train, options, state)
@@ -158,8 +161,6 @@ def fit(
             chosen = choose_options(model, task.value, train, options)
     if units is not None:
         chosen = chosen.because(units.reason)
-        if state is None:
-            units.begin()
     optimizer = FiniteSumOptimizer(
         _parameters(model, units, options), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
         **(options | chosen.options),
@@ -168,13 +169,15 @@ def fit(
         optimizer.check_ends(until)
     optimizer.heed_certificates(until)
     if state is not None:
-        optimizer.load_state_dict(state)
+        _go_on(optimizer, state)
     session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
     signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
     with (
-        session.saved_in(checkpoint, identity(optimizer, seed, precision, options), resume),
+        session.saved_in(checkpoint, identity(optimizer, seed, precision, options), resume) as resumed,
         Interrupt(*signals) as interrupt,
     ):
+        if units is not None and state is None and not resumed:
+            units.begin()  # once nothing can be refused any more
         stopped = session.run(optimizer.method.name, choose(progress), interrupt)
     if interrupt.terminated:
         raise SystemExit(interrupt.status)
@@ -212,6 +215,28 @@ def _units_of(
 def _parameters(model: nn.Module, units: TargetUnits | None, options: Mapping[str, Any]) -> Any:
     """The parameters, in groups where the last layer has steps of its own."""
     return units.groups(model, decay_of(options)) if units is not None and units.reason else model.parameters()
+
+
+def _go_on(optimizer: FiniteSumOptimizer, state: dict[str, Any]) -> None:
+    """Load the state of an earlier run; refused where its groups of parameters have other options than this run's.
+
+    torch would take those of the state, and say nothing.
+    """
+    own = optimizer.param_groups
+    for name in GROUP_OPTIONS:
+        default = optimizer.defaults[name]  # the state may be older than the option
+        theirs, ours = ([g.get(name, default) for g in groups] for groups in (state.get("param_groups", own), own))
+        if theirs != ours:
+            raise ValueError(
+                f"state= is of a run with {name} = {_told(theirs)}, and here it is {_told(ours)}: a run goes on with "
+                "the same options, targets and workers=; or leave state= out to begin a new one with this model"
+            )
+    optimizer.load_state_dict(state)
+
+
+def _told(values: list[Any]) -> str:
+    """The option of each group of parameters, or that of the only one."""
+    return ", ".join(f"{value:.4g}" if isinstance(value, float) else repr(value) for value in values)
 
 
 def _certificate(until: Until | None, records: list[Record]) -> Certificate | None:

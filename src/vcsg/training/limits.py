@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 from vcsg.run.record import Until
 
@@ -22,7 +23,7 @@ class Limits:
     def __post_init__(self) -> None:
         numbers = {"passes": self.passes, "seconds": self.seconds, "ifo": self.ifo}
         for name, limit in numbers.items():
-            if limit is not None and not limit > 0:
+            if limit is not None and not (isinstance(limit, Real) and limit > 0):
                 raise ValueError(f"{name} = {limit!r}: give a number above 0")
         if self.until is None and all(limit is None for limit in numbers.values()):
             raise ValueError("fit() would never end: give passes= (over the data), seconds=, ifo= or until=")

@@ -133,14 +133,16 @@ class Session:
     @contextmanager
     def saved_in(
         self, folder: str | os.PathLike[str] | None, config: Mapping[str, Any], resume: bool
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         """Have the folder to itself for checkpoints, and continue from its last one if `resume`; None saves nothing.
+
+        Yields whether the run continues.
 
         `config` is what has to be the same to continue. On several ranks the first one has the folder; the others only
         read from it.
         """
         if folder is None:
-            yield
+            yield False
         elif _is_first_rank():
             with locked(folder):
                 sweep(folder)
@@ -150,13 +152,11 @@ class Session:
                         f"{folder} holds a checkpoint: give resume=True to continue from it, or another folder"
                     )
                 self.save_to(checkpoints, lasting=True)
-                self.load()
-                yield
+                yield self.load()
         else:
             if resume:
                 self.save_to(Checkpoints(folder, {**config, **versions()}))
-                self.load()
-            yield
+            yield self.load()
 
     @contextmanager
     def _conditions(self) -> Iterator[None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,14 @@ class TensorSource:
             return dict(zip(self._names, drawn, strict=True))
         return drawn[0] if self._single else tuple(drawn)
 
-    def take(self, start: int, count: int = 1, step: int = 1) -> Any:
-        """A batch of so many samples from `start` on, `step` apart."""
-        return self.batch([t[start : start + count * step : step] for t in self._tensors])
+    def take(self, start: int, count: int = 1) -> Any:
+        """A batch of so many samples from `start` on."""
+        return self.batch([t[start : start + count] for t in self._tensors])
+
+    def some(self, count: int) -> Any:
+        """A batch of up to so many samples, spread over all."""
+        chosen = spread(self.n, count)
+        return self.batch([t[chosen] for t in self._tensors])
 
     def parts(self, size: int) -> Iterator[tuple[int, Any]]:
         """All samples in their order, `size` at once, as pairs (number of samples, batch)."""
@@ -82,13 +88,31 @@ class DatasetSource:
         for start, drawn in zip(range(0, self.n, size), self._loaders[size], strict=True):
             yield min(size, self.n - start), self.batch(drawn)
 
-    def take(self, start: int, count: int = 1, step: int = 1) -> Any:
-        """A batch of so many samples from `start` on, `step` apart, read in this process."""
+    def take(self, start: int, count: int = 1) -> Any:
+        """A batch of so many samples from `start` on, read in this process."""
+        return self._read(range(start, start + count))
+
+    def some(self, count: int) -> Any:
+        """A batch of up to so many samples, spread over all, read in this process."""
+        return self._read(spread(self.n, count))
+
+    def _read(self, chosen: Sequence[int]) -> Any:
         collate = self._options["collate_fn"] or default_collate
-        return self.batch(collate([self._dataset[i] for i in range(start, start + count * step, step)]))
+        return self.batch(collate([self._dataset[i] for i in chosen]))
 
 
 SampleSource = TensorSource | DatasetSource
+
+
+def spread(n: int, count: int) -> list[int]:
+    """The indices of up to so many of n samples: one, drawn at random, of each of as many parts of the data.
+
+    At equal distances all of them would be of one phase where the data are periodic, as by hours or by rows of a grid.
+    """
+    count = min(count, n)
+    edges = [i * n // count for i in range(count + 1)]
+    drawn = torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64).tolist()
+    return [low + int(u * (high - low)) for (low, high), u in zip(pairwise(edges), drawn, strict=True)]
 
 
 def make_source(role: str, data: Any, task: Task, device: torch.device, workers: int, collate_fn: Any) -> SampleSource:

@@ -19,7 +19,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from vcsg.run.randomness import seeded
-from vcsg.training.evaluation import mode
+from vcsg.training.evaluation import untouched
+from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, moments, size
 from vcsg.training.sources import SampleSource
 from vcsg.training.task import Task, pair
 
@@ -41,11 +42,11 @@ class TargetUnits:
     scale: float
     """The spread of the targets in units of the gain, as a power of two."""
     mean: Tensor
-    """The mean of the targets, one number for each of the bias."""
+    """The mean of the targets, one number for each of the bias; less what the model returns without the layer."""
     far: bool
     """Whether the mean of the targets is further from 0 than they are spread; then the bias does not decay."""
     spread: float
-    """The standard deviation of the targets about their means."""
+    """The standard deviation of the same about their means."""
     shrunk: float
     """What the weights of the layer are multiplied by at the start of a run: 1, or less where the targets are small."""
     missing: Tensor
@@ -56,7 +57,7 @@ class TargetUnits:
         """What is done, in words; empty where the targets have such units already."""
         words = [] if self.scale == 1 else [f"steps of the last layer {self.scale:.4g} times as long"]
         words += ["no decay of its bias"] if self.far else []
-        return f"targets of {_size(self.mean):.2g} ± {self.spread:.2g}: {', '.join(words)}" if words else ""
+        return f"targets of {size(self.mean):.2g} ± {self.spread:.2g}: {', '.join(words)}" if words else ""
 
     def groups(self, model: nn.Module, decay: float) -> list[dict[str, Any]]:
         """The parameters in groups, the last layer in those of its own. `decay` is the decoupled one of all others.
@@ -78,7 +79,7 @@ class TargetUnits:
         weight, bias = _weight(self.layer), _bias(self.layer)
         with torch.no_grad():
             weight *= self.shrunk
-            if _size(self.missing) > self.spread:
+            if size(self.missing) > self.spread:
                 bias += (self.missing / self.gain).reshape(bias.shape).to(bias.dtype)
 
 
@@ -86,43 +87,40 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
     """How the last layer comes to the units of the targets; None without such a layer, or for no regression."""
     if task.loss is None:
         return None
-    count = min(LOOKED_AT, train.n)
-    inputs, targets = pair(train.take(0, count, train.n // count))
-    if not isinstance(targets, Tensor) or not targets.is_floating_point() or not 0 < _size(targets) < math.inf:
+    inputs, targets = pair(train.some(LOOKED_AT))
+    if not isinstance(targets, Tensor) or not is_quantity(targets) or not 0 < size(targets) < math.inf:
         return None
-    with _untouched(task.model):
+    with untouched(task.model):
         outputs, layers = _evaluated(task, inputs)
-        if not isinstance(outputs, Tensor) or outputs.shape != targets.shape:
+        wanted = alike(targets, outputs) if isinstance(outputs, Tensor) else None
+        if wanted is None:
             return None
-        delta = 2.0 ** round(math.log2(_size(targets)))
+        delta = 2.0 ** round(math.log2(size(targets)))
         gains = ((layer, _gain(task, inputs, outputs, layer, delta)) for layer in layers)
         layer, gain = next(((layer, gain) for layer, gain in gains if gain is not None), (None, math.nan))
-        if layer is None or not _in_units_of(task, outputs, targets):
+        if layer is None or not in_units_of(task, targets, wanted.to(outputs.dtype)):
             return None
-        mean, spread = _moments(_rows(targets, layer))
+        others = _rows(_shrunk_outputs(task, inputs, layer, 0.0, 0.0), layer)
+        mean, spread = moments(heeded(task, targets, wanted.to(outputs.dtype), _rows(wanted, layer) - others))
         scale = 2.0 ** round(math.log2(spread / gain)) if spread else 1.0
-        shrunk = min(1.0, scale) if _is_untrained(outputs, targets, layer) else 1.0
-        missing = mean - _moments(_rows(_shrunk_outputs(task, inputs, layer, shrunk), layer))[0]
-    return TargetUnits(layer, gain, scale, mean, _size(mean) > spread, spread, shrunk, missing)
-
-
-def _moments(rows: Tensor) -> tuple[Tensor, float]:
-    """The mean of the rows, and how far they are spread about it."""
-    mean = rows.mean(0)
-    return mean, _size(rows - mean)
+        shrunk = min(1.0, scale) if _is_untrained(outputs, wanted, layer) else 1.0
+        begun = _rows(_shrunk_outputs(task, inputs, layer, shrunk), layer)
+        missing = mean - moments(begun - others)[0]
+    return TargetUnits(layer, gain, scale, mean, size(mean) > spread, spread, shrunk, missing)
 
 
 def _is_untrained(outputs: Tensor, targets: Tensor, layer: nn.Module) -> bool:
     """Whether the outputs are no better than a constant."""
-    wanted = _rows(targets, layer)
-    return _moments(wanted - _rows(outputs, layer))[1] >= _moments(wanted)[1]
+    rows = _rows(targets, layer)
+    return moments(rows - _rows(outputs, layer))[1] >= moments(rows)[1]
 
 
-def _shrunk_outputs(task: Task, inputs: Any, layer: nn.Module, factor: float) -> Tensor:
-    """The outputs with the weights of the layer multiplied by a factor."""
-    weight = _weight(layer)
-    with _put_back(weight):
+def _shrunk_outputs(task: Task, inputs: Any, layer: nn.Module, factor: float, of_bias: float = 1.0) -> Tensor:
+    """The outputs with the weights of the layer, and its bias, multiplied by a factor."""
+    weight, bias = _weight(layer), _bias(layer)
+    with _put_back(weight), _put_back(bias):
         weight *= factor
+        bias *= of_bias
         outputs: Tensor = _outputs(task, inputs)
     return outputs
 
@@ -153,21 +151,6 @@ def _is_layer(module: nn.Module) -> bool:
 def _outputs(task: Task, inputs: Any) -> Any:
     with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
         return task.model(inputs)
-
-
-def _in_units_of(task: Task, outputs: Any, targets: Tensor) -> bool:
-    """Whether the loss is least where outputs are equal to the targets, as of a regression, and of no other link."""
-    assert task.loss is not None
-    equal = targets.to(outputs.dtype)
-    away = equal.abs().mean()
-    try:
-        with torch.no_grad():
-            least, *others = (
-                float(task.loss(t, targets)) for t in (equal, 2 * equal, equal / 2, equal + away, equal - away)
-            )
-    except Exception:  # a loss may refuse such outputs, by an error of any kind
-        return False
-    return all(other > least for other in others)
 
 
 def _gain(task: Task, inputs: Any, outputs: Tensor, layer: nn.Module, delta: float) -> float | None:
@@ -211,10 +194,6 @@ def _bias(layer: nn.Module) -> Tensor:
     return bias
 
 
-def _size(values: Tensor) -> float:
-    return float(values.double().square().mean().sqrt())
-
-
 @contextmanager
 def _put_back(values: Tensor) -> Iterator[None]:
     """Without gradients; what is done to the values is undone."""
@@ -224,16 +203,3 @@ def _put_back(values: Tensor) -> Iterator[None]:
             yield
         finally:
             values.copy_(before)
-
-
-@contextmanager
-def _untouched(model: nn.Module) -> Iterator[None]:
-    """The model in mode train(), as its loss has it; its buffers are put back."""
-    before = [b.clone() for b in model.buffers()]
-    try:
-        with mode(model, True):
-            yield
-    finally:
-        with torch.no_grad():
-            for b, old in zip(model.buffers(), before, strict=True):
-                b.copy_(old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,9 +30,11 @@ class Task:
             )
 
         for name, given in (("loss", self.loss), ("objective", self.objective)):
-            if given is not None and (isinstance(given, type) or not callable(given)):
-                made = f"{given.__name__}()" if isinstance(given, type) else "torch.nn.functional.cross_entropy"
-                raise TypeError(f"{name} = {given!r}: give a function, such as {made}")
+            if isinstance(given, type):
+                raise TypeError(f"{name} = {given!r}: give a function, such as {given.__name__}()")
+            if given is not None and not callable(given):
+                told = reprlib.repr(given)
+                raise TypeError(f"{name} = {told}: give a function, such as torch.nn.functional.cross_entropy")
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
         """The mean loss of a batch, and the two arguments of a metric: outputs and targets, or model and batch."""
