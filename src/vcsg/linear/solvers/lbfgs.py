@@ -53,7 +53,7 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
-EARLY, RECENT, OVERALL = 8, 2.0, 1 / 3
+EARLY, RECENT, OVERALL = 8, 2.0, 0.5
 """Where what takes over is sure to end at the solution: the fewest passes before it, and those that have to be expected
 without it, in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
 PATIENT = 2
