@@ -53,9 +53,10 @@ CHOOSING = 2.0
 """The passes that it takes to choose them."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
-EARLY, RECENT, OVERALL = 8, 2.0, 0.5
-"""Where what takes over is sure to end at the solution: the fewest passes before it, and those that have to be expected
-without it, in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
+EARLY, EVERY, RECENT, OVERALL = 8, 4, 2.0, 0.5
+"""Where what takes over is sure to end at the solution: the fewest passes before it; of how many one is followed by a
+look at what is left, which takes as long as a pass over small data; and the passes that have to be expected without it,
+in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
 PATIENT = 2
 """How often H is made anew, for losses without a bound on their curvature, before it is for every step."""
 LARGE = 1e6
@@ -267,19 +268,26 @@ class Search:
 
         A model of H is made anew for the first steps; for the first of them, which is long, half way along it.
         """
-        x, place, before, large = self.x, self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
-        for _ in range(1 if self.model is None or self.taken else 1 + MIDWAY):
-            if self.model is not None and self.taken < ANEW[large]:
+        if self.model is None:
+            return self.turn(trial)
+        place, before, large = self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
+        for _ in range(1 if self.taken else 1 + MIDWAY):
+            if self.taken < ANEW[large]:
                 self.adopt(self.model.at(place))
-            slope, self.kept = next_direction(
-                self.last, self.before, x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
-                self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
-            )  # fmt: skip
-            self.last, self.before = x, self.here.smooth
+            slope = self.turn(trial)
             if abs(slope - before) <= SETTLED[large] * abs(slope):
                 break
-            place, before = x + self.direction / 2, slope
+            place, before = self.x + self.direction / 2, slope
         self.taken += 1
+        return slope
+
+    def turn(self, trial: Array) -> float:
+        """direction ← that of the pairs and H as they are, trial ← where it leads; the slope along it."""
+        slope, self.kept = next_direction(
+            self.last, self.before, self.x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
+            self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
+        )  # fmt: skip
+        self.last, self.before = self.x, self.here.smooth
         return float(slope)
 
     def adopt(self, model: Curvature) -> None:
@@ -352,7 +360,7 @@ class Search:
         The fall of the least ‖∇f‖ tells what is left, in the last half of the passes and in all: steps become slower,
         and where they stand still for a while, as ‖∇f‖ rises and falls again, the whole way says so.
         """
-        if self.passes < EARLY:
+        if self.passes < EARLY or self.passes % EVERY:
             return False
         left = math.log(self.leasts[-1] / max(self.f.tol, 1e-15 * self.leasts[-1]))
         for first, share in ((len(self.leasts) // 2, RECENT), (0, OVERALL)):
