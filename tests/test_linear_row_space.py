@@ -166,3 +166,15 @@ def test_when_it_takes_over(norms: list[float], tol: float, pays: bool) -> None:
     assert search.certain
     search.cost, search.leasts, search.passes = 15.0, norms, len(norms) - 1
     assert search.renewal_pays() == pays
+
+
+def test_early_stopping_sees_the_whole_way() -> None:
+    """A search that is watched is not cut short by an exact solution."""
+    X, y = wide(4)
+    problem = Problem(X[:, :30].copy(), y, np.ones(len(y)), LOSSES["squared"], penalty=Penalty(l2=0.01))
+    start = np.zeros(problem.shape)
+    known = problem.anchor(start, keep=False)
+    watched = HeldOutProblem(**{part.name: getattr(problem, part.name) for part in fields(Problem)})
+    for one, certain in ((problem, True), (watched, False)):
+        f = lbfgs.CountedObjective(one, 1e-6, 100, lambda stage, seen: None, start, known)
+        assert lbfgs.Search(f, start, known, "identity").certain == certain

@@ -210,8 +210,9 @@ class Search:
         self.cost, by_rows = renewal_cost(f.problem), row_space.cost(f.problem)
         self.by_rows, self.cost = by_rows < self.cost, min(by_rows, self.cost)
         """Whether combinations of rows are what takes over; and the time of it or of a new H, in passes."""
-        self.certain = self.by_rows or (f.problem.loss.quadratic and hessian_size(f.problem) == f.problem.n)
-        """Whether that is sure to end at the solution."""
+        whole = f.problem.loss.quadratic and hessian_size(f.problem) == f.problem.n
+        self.certain = self.by_rows or (whole and self.cost < math.inf and type(f.problem) is Problem)
+        """Whether that is sure to end at the solution, and no one watches the way there, to stop early."""
         self.at_once = self.by_rows and not f.problem.loss.bounded
         """Whether it comes first: steps may lead far where the curvature has no bound."""
         self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
