@@ -178,3 +178,15 @@ def test_early_stopping_sees_the_whole_way() -> None:
     for one, certain in ((problem, True), (watched, False)):
         f = lbfgs.CountedObjective(one, 1e-6, 100, lambda stage, seen: None, start, known)
         assert lbfgs.Search(f, start, known, "identity").certain == certain
+
+
+def test_least_squares_with_rows_of_extreme_norm_end_at_the_solution() -> None:
+    """Of more rows than a Hessian is made from: two of some rows lead nowhere, and one of all rows is the end."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(9000, 60)) * (rng.pareto(0.9, size=(9000, 1)) + 1)
+    y = X @ rng.normal(size=60) / np.sqrt((X**2).sum(1).mean()) + rng.normal(size=9000)
+    model = LinearRegressor(alpha=1 / 9000, tol=1e-3).fit(X, y)
+    slopes = X @ np.ravel(model.coef_) + model.intercept_ - y
+    gradient = np.append(X.T @ slopes / 9000 + np.ravel(model.coef_) / 9000, slopes.mean())
+    assert np.linalg.norm(gradient) <= 1.01e-3
+    assert model.n_iter_ <= 100

@@ -58,7 +58,7 @@ EARLY, EVERY, RECENT, OVERALL = 8, 4, 2.0, 0.5
 look at what is left, which takes as long as a pass over small data; and the passes that have to be expected without it,
 in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
 PATIENT = 2
-"""How often H is made anew, for losses without a bound on their curvature, before it is for every step."""
+"""How often H is made anew, for a squared loss and for losses of unbounded curvature, before it is for every step."""
 LARGE = 1e6
 """The least n·d for which a model of H takes less time than the pass that a better one can save."""
 ANEW = 1, 2
@@ -373,15 +373,16 @@ class Search:
     def renew(self) -> None:
         """Make H from all rows at x, and forget the pairs; or go on from where combinations of rows lead.
 
-        Where curvatures have no bound, rows of extreme norm can turn f by magnitudes within a step. So if two of them
-        have not been enough, all steps from here on have one of their own, from every row.
+        Where curvatures have no bound, rows of extreme norm can turn f by magnitudes within a step; for a squared loss
+        one of all rows is the end. So there, if two have not been enough, all steps have their own, from every row.
         """
         if self.by_rows:
             self.combine_rows()
             return
         with blas_threads(self.f.problem):
             self.renewals += 1
-            self.newton = self.renewals > PATIENT and not self.f.problem.loss.bounded
+            loss = self.f.problem.loss
+            self.newton = self.renewals > PATIENT and (loss.quadratic or not loss.bounded)
             size = self.f.problem.n if self.newton else hessian_size(self.f.problem)
             part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
             self.factors = hessian_factors(part, self.x, exact=True)
