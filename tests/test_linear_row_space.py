@@ -38,8 +38,8 @@ def test_a_step_is_newton_s_in_all_coefficients(name: str, bias: float) -> None:
     here = there.at(np.append(0.1 * rng.normal(size=12), 0.2 if bias else 0.0)[None])
     x = np.append(here.u[0, :-1] @ problem.rows, here.u[0, -1])[None]
     f, gradient = autograd(problem, name, x)
-    assert here.value == pytest.approx(f, rel=1e-12)
-    assert here.norm == pytest.approx(np.linalg.norm(gradient), rel=1e-9)
+    assert here.seen.value == pytest.approx(f, rel=1e-12)
+    assert here.seen.norm == pytest.approx(np.linalg.norm(gradient), rel=1e-9)
     # A step of u keeps the part of x's that rows span; the intercept's sum of slopes is 0 at its end.
     step = there.step(here)
     moved = np.append(step[0, :-1] @ problem.rows, step[0, -1])

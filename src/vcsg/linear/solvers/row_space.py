@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg
 
 from vcsg.linear.curvature import pass_work, row_curvatures
-from vcsg.linear.problem import Array, Penalty, Problem
+from vcsg.linear.problem import Array, PassResult, Penalty, Problem
 
 MOST_ROWS = 2000
 """The largest number of rows: K and a factor of this size take 64 MB."""
@@ -40,18 +40,12 @@ class RowPoint(NamedTuple):
 
     u: Array
     """The coefficients of the rows and, last, the intercept: one line."""
-    value: float
-    norm: float
-    """‖∇f‖ in terms of x."""
+    seen: PassResult
+    """f, and ‖∇f‖ in terms of x; its gradients are those of the losses alone, by u."""
     residual: Array
     """−(r + λu)."""
     change: Array
     """K times the residual."""
-
-    def below(self, other: RowPoint) -> bool:
-        """Whether f is lower than at another point; where both agree up to rounding, whether ‖∇f‖ is."""
-        level = abs(self.value - other.value) <= 1e-12 * abs(other.value)
-        return self.norm < other.norm if level else self.value < other.value
 
 
 def cost(problem: Problem) -> float:
@@ -87,7 +81,7 @@ class RowSpace:
     def solve(self, intercept: float, tol: float) -> Array:
         here = self.at(np.append(np.zeros(self.n), intercept)[None])
         for _ in range(MOST_STEPS):
-            if here.norm <= GOAL * tol or not math.isfinite(here.value):
+            if here.seen.norm <= GOAL * tol or not math.isfinite(here.seen.value):
                 break
             try:
                 there = self.lower(here, self.step(here))
@@ -106,7 +100,8 @@ class RowSpace:
         change = self.gram @ residual
         value = seen.value + self.l2 / 2 * float(own @ (self.gram @ own))
         square, shift = float(residual @ change), self.bias * float(slopes.sum())
-        return RowPoint(u, value, math.sqrt(max(0.0, square + shift * shift)), residual, change)
+        norm = math.sqrt(max(0.0, square + shift * shift))
+        return RowPoint(u, seen._replace(value=value, norm=norm), residual, change)
 
     def step(self, here: RowPoint) -> Array:
         """The change of u, and of the intercept."""
@@ -132,6 +127,6 @@ class RowSpace:
         with np.errstate(over="ignore", invalid="ignore"):
             for halvings in range(HALVINGS):
                 there = self.at(here.u + step * 0.5**halvings)
-                if math.isfinite(there.value) and there.below(here):
+                if math.isfinite(there.seen.value) and there.seen.below(here.seen):
                     return there
         return None
