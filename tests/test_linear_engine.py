@@ -23,7 +23,7 @@ from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.kernels.rows import NEAR
 from vcsg.linear.problem import Array, PassResult, variance
-from vcsg.linear.solvers import family, lbfgs
+from vcsg.linear.solvers import family, lbfgs, quasi_newton
 from vcsg.linear.solvers.automatic import solve
 from vcsg.method.weights import Weights
 
@@ -494,8 +494,8 @@ def test_a_model_that_is_much_flatter_or_has_other_pairs_is_not_adopted() -> Non
     problem = make_problem("logistic", n=900, d=6, bias=1.0, penalty=Penalty(l2=0.05))
     start = np.ones(problem.shape)
     known, source = problem.anchor(start), IndependentFeatures(problem, start)
-    f = lbfgs.CountedObjective(problem, 0.0, 9, lambda stage, seen: None, start, known)
-    search, first = lbfgs.Search(f, start, known, source), source.at(start)
+    f = quasi_newton.CountedObjective(problem, 0.0, 9, lambda stage, seen: None, start, known)
+    search, first = quasi_newton.Search(f, start, known, source), source.at(start)
     for model, adopted in (
         (first, True),
         (first._replace(diagonal=0.05 * first.diagonal), False),

@@ -13,7 +13,7 @@ from scipy import sparse
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
 from vcsg.linear.early_stopping import HeldOutProblem
 from vcsg.linear.problem import Array
-from vcsg.linear.solvers import lbfgs, newton, row_space
+from vcsg.linear.solvers import newton, quasi_newton, row_space
 
 SMOOTH = ("squared", "huber", "logistic", "squared-hinge", "tweedie")
 CURVED = ("squared", "logistic", "tweedie")
@@ -144,30 +144,6 @@ def test_counts_with_rows_of_extreme_norm_are_solved() -> None:
     assert model.n_iter_ <= 100
 
 
-@pytest.mark.parametrize(
-    ("norms", "tol", "pays"),
-    [
-        ([1.0] + [0.5 * 0.99**k for k in range(12)], 1e-6, True),  # a thousand passes are left
-        ([10.0**-k for k in range(13)], 1e-14, False),  # two are
-        ([1.0] + [0.5 * 0.99**k for k in range(6)], 1e-6, False),  # too early to tell
-        (
-            [10.0 ** -min(k, 6) for k in range(13)],
-            1e-7,
-            False,
-        ),  # it stands still, but all of them say that two are left
-    ],
-)
-def test_when_it_takes_over(norms: list[float], tol: float, pays: bool) -> None:
-    problem = make_problem("squared", n=20, d=60, bias=1.0, penalty=Penalty(l2=0.1))
-    start = np.zeros(problem.shape)
-    known = problem.anchor(start, keep=False)
-    f = lbfgs.CountedObjective(problem, tol, 100, lambda stage, seen: None, start, known)
-    search = lbfgs.Search(f, start, known, "identity")
-    assert search.certain
-    search.cost, search.leasts, search.passes = 15.0, norms, len(norms) - 1
-    assert search.renewal_pays() == pays
-
-
 def test_early_stopping_sees_the_whole_way() -> None:
     """A search that is watched is not cut short by an exact solution."""
     X, y = wide(4)
@@ -176,8 +152,8 @@ def test_early_stopping_sees_the_whole_way() -> None:
     known = problem.anchor(start, keep=False)
     watched = HeldOutProblem(**{part.name: getattr(problem, part.name) for part in fields(Problem)})
     for one, certain in ((problem, True), (watched, False)):
-        f = lbfgs.CountedObjective(one, 1e-6, 100, lambda stage, seen: None, start, known)
-        assert lbfgs.Search(f, start, known, "identity").certain == certain
+        f = quasi_newton.CountedObjective(one, 1e-6, 100, lambda stage, seen: None, start, known)
+        assert quasi_newton.Search(f, start, known, "identity").certain == certain
 
 
 def test_least_squares_with_rows_of_extreme_norm_end_at_the_solution() -> None:

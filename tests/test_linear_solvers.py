@@ -18,7 +18,7 @@ from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Prob
 from vcsg.linear.curvature import heavy_rows, hessian_factors, scatters
 from vcsg.linear.kernels import dual_steps, hessian
 from vcsg.linear.solution import Journal
-from vcsg.linear.solvers import growing, lbfgs, newton
+from vcsg.linear.solvers import growing, lbfgs, newton, quasi_newton
 from vcsg.linear.solvers.choice import SOLVERS, Shape, choose
 
 CONVEX = ["squared", "huber", "logistic", "squared-hinge", "multinomial"]
@@ -361,10 +361,10 @@ def test_a_slow_search_gets_a_hessian(middle: Any) -> None:
 
 def test_the_cost_of_a_hessian() -> None:
     """It grows with d, and there is none where it would not fit or not help."""
-    costs = [lbfgs.renewal_cost(make_problem("logistic", 200, d, 1.0)) for d in (5, 20)]
+    costs = [quasi_newton.renewal_cost(make_problem("logistic", 200, d, 1.0)) for d in (5, 20)]
     assert 0 < costs[0] < costs[1] < math.inf
-    assert lbfgs.renewal_cost(make_problem("logistic", 20, lbfgs.WIDEST, 1.0)) == math.inf
-    assert lbfgs.renewal_cost(make_problem("logistic", 20, 3, 1.0, Penalty(l1=0.1))) == math.inf
+    assert quasi_newton.renewal_cost(make_problem("logistic", 20, quasi_newton.WIDEST, 1.0)) == math.inf
+    assert quasi_newton.renewal_cost(make_problem("logistic", 20, 3, 1.0, Penalty(l1=0.1))) == math.inf
 
 
 def test_an_exact_hessian_is_exact() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from vcsg.linear.problem import Array, PassResult, Penalty, Problem
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import lbfgs
+from vcsg.linear.solvers import lbfgs, quasi_newton
 
 PATIENCE = 5
 """The points without a lower loss on the held-out rows after which a fit ends."""
@@ -34,7 +34,7 @@ class HeldOutRows:
             self.best = x.copy()
         self.losses.append(loss)
         if len(self.losses) - 1 - int(np.argmin(self.losses)) >= PATIENCE:
-            raise lbfgs.Reached
+            raise quasi_newton.Reached
 
 
 @dataclass(frozen=True)

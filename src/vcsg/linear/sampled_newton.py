@@ -23,7 +23,7 @@ from vcsg.linear.kernels.losses import LOSSES
 from vcsg.linear.problem import Array, PassResult, Penalty, Problem, violation
 from vcsg.linear.solution import Journal
 from vcsg.linear.solvers import working_set
-from vcsg.linear.solvers.lbfgs import MEMORY, WIDEST, blas_threads
+from vcsg.linear.solvers.quasi_newton import MEMORY, WIDEST, blas_threads
 
 Places = npt.NDArray[np.int64]
 """Numbers of unknowns in a flattened point."""

@@ -9,7 +9,7 @@ from vcsg.linear.duality import duality_gap
 from vcsg.linear.kernels.order import Draws, sample
 from vcsg.linear.problem import Array, Problem
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
-from vcsg.linear.solvers import dual, growing, interior_point, lbfgs, newton, row_space, working_set
+from vcsg.linear.solvers import dual, growing, interior_point, lbfgs, newton, quasi_newton, row_space, working_set
 from vcsg.linear.solvers.choice import PILOT, SOLVERS, choose, refusal, shape_of
 from vcsg.method.schedules import GrowingAnchor
 
@@ -78,14 +78,18 @@ def _gap(problem: Problem, found: Solution) -> float:
     return duality_gap(problem, found.x, found.last) if problem.penalty.l1 else math.nan
 
 
-def _middle(problem: Problem, seed: int) -> lbfgs.Middle:
+def _middle(problem: Problem, seed: int) -> quasi_newton.Middle:
     """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes, and
     where margins of many rows have an offset; else the identity, and where rows are few for the features.
     """
-    if row_space.cost(problem) < lbfgs.renewal_cost(problem):
+    if row_space.cost(problem) < quasi_newton.renewal_cost(problem):
         return "identity"
     many = problem.fixed and problem.n > PILOT * problem.d
-    if (problem.loss.bounded and not many) or problem.penalty.l1 or problem.outputs * (problem.d + 1) > lbfgs.WIDEST:
+    if (
+        (problem.loss.bounded and not many)
+        or problem.penalty.l1
+        or problem.outputs * (problem.d + 1) > quasi_newton.WIDEST
+    ):
         return "identity"
     size = min(problem.n, max(SAMPLE, growing.HESSIAN * (problem.d + 1)))
     return problem.subset(sample(problem.n, size, Draws(seed)))

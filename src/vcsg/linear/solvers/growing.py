@@ -21,7 +21,7 @@ from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import lbfgs
+from vcsg.linear.solvers import lbfgs, quasi_newton
 from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 
 STEP = 1.5
@@ -208,7 +208,11 @@ class Stages:
     def hessian_rows(self, pilot: Problem) -> int:
         """The number of rows that the Hessian is made from; 0 where there is to be none."""
         d = self.problem.d + 1
-        if d > lbfgs.WIDEST or self.problem.penalty.l1 or self.problem.outputs * d * d > 5 * lbfgs.WIDEST**2:
+        if (
+            d > quasi_newton.WIDEST
+            or self.problem.penalty.l1
+            or self.problem.outputs * d * d > 5 * quasi_newton.WIDEST**2
+        ):
             return 0
         return min(pilot.n, max(HESSIAN * d, cheap_rows(self.problem, pilot)))
 
@@ -218,13 +222,13 @@ class Stages:
         self.x, norm, self.message = lbfgs.finish(whole, middle, self.x, known, self.tol, self.journal)
         return norm <= self.tol
 
-    def middle(self, whole: Problem, pilot: Problem) -> lbfgs.Middle:
+    def middle(self, whole: Problem, pilot: Problem) -> quasi_newton.Middle:
         """What L-BFGS begins with."""
         size = self.hessian_rows(pilot)
         if not size:
             return "diagonal"
         if self.uneven > UNEVEN:
-            return heavy_rows(whole, self.x, lbfgs.hessian_size(whole))
+            return heavy_rows(whole, self.x, quasi_newton.hessian_size(whole))
         if self.independent:
             return IndependentFeatures(pilot.first_rows(self.modelled_rows(pilot)), self.x)
         return pilot if size == pilot.n else pilot.first_rows(size)
@@ -304,7 +308,7 @@ def solve(
     few = run.uneven > UNEVEN and float(norms.mean()) > FEW_HEAVY * float(np.median(norms))
     if few and problem.smooth and run.hessian_rows(pilot) and not start.any():
         x = coarse_solution(problem, start, tol, journal, run.rng)
-        return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, lbfgs.hessian_size(problem)))
+        return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, quasi_newton.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.
     plan = None if run.slow or start.any() else run.grow(pilot, norms)

@@ -1,117 +1,22 @@
-"""L-BFGS from the point that the stochastic steps reached, with a Hessian in the middle of its recursion.
+"""L-BFGS from a start, or from the point that stochastic steps reached: conjugate gradients for a squared loss.
 
-H ≈ ∇²f at the start, from some of the rows, so the first step is Newton's, and the pairs of later steps correct H.
-Where features hardly depend on each other, a model of H is made of a diagonal and its first pairs. Where d is too large
-for a factor, H is a diagonal. Where rows are fewer than features and it is slow, Newton's method among the combinations
-of rows takes over. A step of scipy's L-BFGS-B takes as long as a pass over ten thousand
-rows, so the recursion is compiled here. An L1 penalty needs bounds, and so scipy's L-BFGS-B.
+An L1 penalty needs bounds, and so scipy's L-BFGS-B.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+from contextlib import suppress
 
 import numpy as np
 from scipy import optimize
-from threadpoolctl import ThreadpoolController
 
-from vcsg.linear.curvature import (
-    column_scales,
-    curvature_along,
-    heavy_rows,
-    hessian_factors,
-    pass_work,
-    row_work,
-    scatters,
-)
-from vcsg.linear.independent import Curvature, IndependentFeatures
-from vcsg.linear.kernels.recursion import next_direction
+from vcsg.linear.curvature import column_scales
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import row_space
-
-Middle = Problem | IndependentFeatures | Literal["identity", "diagonal"]
-
-MEMORY = 10
-"""The number of pairs (step, change of the gradient) that are remembered."""
-SHORTENINGS = 30
-"""How often a step may be shortened before f counts as not falling any more."""
-
-
-WIDEST = 2000
-"""The largest number of unknowns of an output for which a Hessian is factored."""
-DENSE_COPY = 4e7
-"""The most numbers of sparse rows that are copied densely for a Hessian."""
-HEAVY = 64
-"""The rows of a new Hessian for each unknown, where there are more; those with the largest part in it are chosen."""
-CHOOSING = 2.0
-"""The passes that it takes to choose them."""
-SOONEST = 4
-"""The fewest passes between two Hessians, and those that one is expected to need."""
-EARLY, EVERY, RECENT, OVERALL = 8, 4, 2.0, 0.5
-"""Where what takes over is sure to end at the solution: the fewest passes before it; of how many one is followed by a
-look at what is left, which takes as long as a pass over small data; and the passes that have to be expected without it,
-in units of its cost, by the fall of ‖∇f‖ in the last half of the passes and in all of them."""
-PATIENT = 2
-"""How often H is made anew, for a squared loss and for losses of unbounded curvature, before it is for every step."""
-LARGE = 1e6
-"""The least n·d for which a model of H takes less time than the pass that a better one can save."""
-ANEW = 1, 2
-"""The steps for which a model of H is made anew, for small and for large data."""
-MIDWAY, SETTLED = 4, (0.25, 0.05)
-"""How often the first of them, which is long, gets the model of its middle at most; no more once the slope along it
-changes by no more than this share, for small and for large data."""
-FLAT = 0.1
-"""The least diagonal of a model of H, in units of the one before: where losses are flat, steps would lead too far."""
-FAR = 4.0
-"""The distance of the lowest point along −∇f from which on the first step goes there."""
-ENOUGH = 1e-4
-"""The share of what its slope promises by which f has to fall on a step."""
-STRAIGHT, LEAST = 0.9, 4.0
-"""Where the change of f drowns in rounding: the share of its slope that may be left at the end of a step, and ‖∇f‖
-there in units of the least."""
-PATIENCE = 20
-"""The most steps in a row that find no better point."""
-ROUNDED = "f falls no further, for rounding"
-
-
-class Reached(Exception):
-    """Ends the search: the tolerance is reached, or the passes are used up."""
-
-
-@dataclass
-class CountedObjective:
-    """f with a count of its passes; raises `Reached` at the first point where ‖∇f‖ ≤ tol, or at the budget's end."""
-
-    problem: Problem
-    tol: float
-    budget: float
-    """The largest number of passes."""
-    report: Callable[[str, PassResult], None]
-    """Called with the name of the stage and the result of each pass."""
-    x: Array
-    """The best point so far."""
-    best: PassResult
-    """The pass at the best point."""
-    passes: int = 0
-    stage: str = "l-bfgs"
-
-    def __call__(self, x: Array) -> PassResult:
-        seen, best = self.problem.anchor(x, keep=False), self.best
-        self.passes += 1
-        self.report(self.stage, seen)
-        if seen.below(best):
-            self.x, self.best = x, seen
-            if seen.norm <= self.tol:
-                raise Reached
-        if self.passes >= self.budget:
-            raise Reached
-        return seen
+from vcsg.linear.solvers.conjugate import ParabolicSearch
+from vcsg.linear.solvers.quasi_newton import CountedObjective, Middle, Reached, Search, invariant
 
 
 def minimise(
@@ -136,13 +41,12 @@ def minimise(
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"
     with suppress(Reached):
-        message = _restarted(f) if problem.penalty.l1 else Search(f, start, known, middle).run()
+        if problem.penalty.l1:
+            message = _restarted(f)
+        else:
+            search = ParabolicSearch if problem.loss.quadratic and problem.smooth else Search
+            message = search(f, start, known, middle).run()
     return f.x, f.best, message
-
-
-def invariant(problem: Problem) -> bool:
-    """Whether the same added to the coefficients of all classes changes no loss, so that their mean is best 0."""
-    return problem.outputs > 1 and problem.smooth
 
 
 def finish(
@@ -171,262 +75,6 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
         return Solution(start, journal.history, known.norm <= tol, "‖∇f‖ ≤ tol")
     x, norm, message = finish(problem, middle, start, known, tol, journal)
     return Solution(x, journal.history, norm <= tol, message)
-
-
-def renewal_cost(problem: Problem) -> float:
-    """The time of a new Hessian and its factor, in passes; infinite where there is to be none."""
-    width, sums, size = problem.d + 1, scatters(problem), hessian_size(problem)
-    copied = problem.sparse and not sums
-    if width > WIDEST or problem.penalty.l1 or (copied and size * problem.d > DENSE_COPY):
-        return math.inf
-    # Products in double precision take twice as long as those that are the unit.
-    each = row_work(problem) if sums else 2 * width**2
-    work = problem.outputs * (size * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
-    return work + (CHOOSING if size < problem.n else 0.0)
-
-
-def hessian_size(problem: Problem) -> int:
-    """The number of rows of a new Hessian: all, or where that takes long those with the largest part in it."""
-    return min(problem.n, HEAVY * (problem.d + 1))
-
-
-class Search:
-    """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls.
-
-    H is made anew, from all rows at the present point, when the steps since it was made have taken as long as that
-    does and are expected to need that long again; and where no step leads down any more. With fewer rows than features
-    Newton's method among the combinations of rows can be quicker than that, and takes its place.
-    """
-
-    def __init__(self, f: CountedObjective, x: Array, here: PassResult, middle: Middle) -> None:
-        self.f, self.x, self.here = f, x, here
-        self.last, self.before = x, here.smooth
-        self.invariant = invariant(f.problem)
-        self.scaled = isinstance(middle, str)
-        """Whether H is a diagonal whose scale is known after the first step alone."""
-        self.shortest = 1.0 if self.scaled and middle == "diagonal" else 0.0
-        """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
-        self.factors, self.diagonal = _inverse(f.problem, middle, x)
-        self.cost, by_rows = renewal_cost(f.problem), row_space.cost(f.problem)
-        self.by_rows, self.cost = by_rows < self.cost, min(by_rows, self.cost)
-        """Whether combinations of rows are what takes over; and the time of it or of a new H, in passes."""
-        whole = f.problem.loss.quadratic and hessian_size(f.problem) == f.problem.n
-        self.certain = self.by_rows or (whole and self.cost < math.inf and type(f.problem) is Problem)
-        """Whether that is sure to end at the solution, and no one watches the way there, to stop early."""
-        self.at_once = self.by_rows and not f.problem.loss.bounded
-        """Whether it comes first: steps may lead far where the curvature has no bound."""
-        self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
-        self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
-        self.direction, self.kept = np.empty(x.shape), 0
-        self.model = middle if isinstance(middle, IndependentFeatures) else None
-        self.taken, self.modelled = 0, 0
-        """The steps so far, and the pairs that the model of H takes."""
-        self.passes, self.norm, self.leasts = 0, here.norm, [here.norm]
-        """The passes since H was made, ‖∇f‖ where it was, and the least after each of them."""
-        self.best, self.waiting = f.best, 0
-        """The best pass so far, and the steps since."""
-        self.renewals, self.newton = 0, False
-        """How often H was made anew, and whether it is for every step from now on: then these are Newton's."""
-        self.renewed: PassResult | None = None
-        """The best pass when H was last made anew."""
-
-    def run(self) -> str:
-        """Search until `Reached` is raised or no step leads down; how it ended."""
-        while True:
-            if self.newton or self.at_once or self.renewal_pays():
-                self.renew()
-            failure = self.step() or (ROUNDED if self.idle() else "")
-            if failure:
-                if not self.passes or self.cost == math.inf or self.f.best is self.renewed:
-                    return failure
-                self.renew()
-
-    def step(self) -> str:
-        """Take the next step; the reason where none leads down."""
-        x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
-        slope = self.aim(trial)
-        if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
-            self.direction -= self.direction.mean(axis=0)
-            np.add(x, self.direction, out=trial)
-        if not slope < 0:
-            return "no direction leads down any more"
-        for _ in range(SHORTENINGS):
-            there = self.f(trial)
-            self.passes += 1
-            self.leasts.append(min(self.leasts[-1], there.norm))
-            if self.lower(there, length, slope):
-                self.last, self.before, self.x, self.here = x, here.smooth, trial, there
-                return ""
-            # To the minimum of the parabola through what is known, within bounds.
-            above = there.value - here.value - length * slope
-            length *= min(0.5, max(0.1, -length * slope / (2 * above))) if math.isfinite(above) else 0.1
-            trial = x + length * self.direction
-        self.last, self.before = x, here.smooth
-        return ROUNDED
-
-    def aim(self, trial: Array) -> float:
-        """direction ← that of the next step, trial ← where it leads; the slope along it.
-
-        A model of H is made anew for the first steps; for the first of them, which is long, half way along it.
-        """
-        if self.model is None:
-            return self.turn(trial)
-        place, before, large = self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
-        for _ in range(1 if self.taken else 1 + MIDWAY):
-            if self.taken < ANEW[large]:
-                self.adopt(self.model.at(place))
-            slope = self.turn(trial)
-            if abs(slope - before) <= SETTLED[large] * abs(slope):
-                break
-            place, before = self.x + self.direction / 2, slope
-        self.taken += 1
-        return slope
-
-    def turn(self, trial: Array) -> float:
-        """direction ← that of the pairs and H as they are, trial ← where it leads; the slope along it."""
-        slope, self.kept = next_direction(
-            self.last, self.before, self.x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
-            self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
-        )  # fmt: skip
-        self.last, self.before = self.x, self.here.smooth
-        return float(slope)
-
-    def adopt(self, model: Curvature) -> None:
-        """Take a model of H: its diagonal for the middle, and its pairs in the first places, before those of steps."""
-        flatter = float(model.diagonal @ self.diagonal[0]) < FLAT * model.diagonal.size
-        if self.kept and (flatter or len(model.pairs) != self.modelled):
-            return
-        self.diagonal, self.modelled = 1 / model.diagonal[None], len(model.pairs)
-        self.kept = max(self.kept, self.modelled)
-        for k, (step, change) in enumerate(model.pairs):
-            self.steps[k], self.changes[k], self.products[k] = step, change, step @ change
-
-    def lower(self, there: PassResult, length: float, slope: float) -> bool:
-        """Whether f falls enough on a step of this length: by a share of what its slope promises.
-
-        Where the change of f drowns in rounding, ‖∇f‖ falls, or the slopes at both ends tell (Hager and Zhang 2005):
-        between them a parabola falls by that share as long as the slope at the end is not as steep upwards. Then the
-        slope has to change on the way, and ‖∇f‖ may not be far above the least: along a direction in which f is
-        flat, slopes are rounding too, and steps would have no end.
-        """
-        here = self.here
-        if not there.level_with(here):
-            return there.value <= here.value + ENOUGH * length * slope
-        end = float(np.vdot(there.smooth, self.direction))
-        falls = STRAIGHT * slope <= end <= (2 * ENOUGH - 1) * slope
-        return there.norm < here.norm or (falls and there.norm <= LEAST * self.f.best.norm)
-
-    def idle(self) -> bool:
-        """Whether the last steps have found neither a lower f, but for rounding, nor a lower ‖∇f‖."""
-        improved = self.f.best is not self.best
-        self.best, self.waiting = self.f.best, 0 if improved else self.waiting + 1
-        return self.waiting > PATIENCE
-
-    def unit(self) -> float:
-        """The scale of a diagonal H⁻¹: for the identity 1/(the curvature of the last pair); at first, short steps."""
-        change = self.here.smooth - self.before
-        square = float(np.vdot(change, change))
-        if not square > 0:
-            return self.first_unit()
-        return max(float(np.vdot(self.x - self.last, change)) / square, 1e-12) if not self.shortest else 1.0
-
-    def first_unit(self) -> float:
-        """The scale of a diagonal H⁻¹ before the first step, which gets the length 1; for "diagonal", at most.
-
-        Rows of few entries and norm 1, as texts have, are curved so little that their lowest point along −∇f can be
-        far beyond that. There the step goes as far as some rows tell.
-        """
-        slope, problem = self.here.smooth, self.f.problem
-        length = math.sqrt(float((slope**2 * self.diagonal).sum())) or 1.0
-        if problem.sparse and not self.shortest:
-            curvature = curvature_along(problem, self.x, slope)
-            far = length**3 / curvature if curvature > 0 else 0.0
-            if FAR < far < math.inf:
-                return far / length
-        return 1 / max(self.shortest, length)
-
-    def renewal_pays(self) -> bool:
-        """Whether what takes over is expected to save as many passes as it costs, and old steps have cost as many."""
-        if self.certain:
-            return self.sure_end_pays()
-        if self.passes < max(SOONEST, self.cost):
-            return False
-        gained = math.log(self.norm / self.here.norm) if self.here.norm < self.norm else 0.0
-        left = math.log(self.here.norm / max(self.f.tol, 1e-15 * self.here.norm))
-        return left * self.passes > gained * (self.cost + SOONEST)
-
-    def sure_end_pays(self) -> bool:
-        """The same where what takes over is sure to end at the solution, so that it need not wait until then.
-
-        The fall of the least ‖∇f‖ tells what is left, in the last half of the passes and in all: steps become slower,
-        and where they stand still for a while, as ‖∇f‖ rises and falls again, the whole way says so.
-        """
-        if self.passes < EARLY or self.passes % EVERY:
-            return False
-        left = math.log(self.leasts[-1] / max(self.f.tol, 1e-15 * self.leasts[-1]))
-        for first, share in ((len(self.leasts) // 2, RECENT), (0, OVERALL)):
-            gained = math.log(self.leasts[first] / self.leasts[-1])
-            if left * (len(self.leasts) - 1 - first) <= gained * share * self.cost:
-                return False
-        return True
-
-    def renew(self) -> None:
-        """Make H from all rows at x, and forget the pairs; or go on from where combinations of rows lead.
-
-        Where curvatures have no bound, rows of extreme norm can turn f by magnitudes within a step; for a squared loss
-        one of all rows is the end. So there, if two have not been enough, all steps have their own, from every row.
-        """
-        if self.by_rows:
-            self.combine_rows()
-            return
-        with blas_threads(self.f.problem):
-            self.renewals += 1
-            loss = self.f.problem.loss
-            self.newton = self.renewals > PATIENT and (loss.quadratic or not loss.bounded)
-            size = self.f.problem.n if self.newton else hessian_size(self.f.problem)
-            part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
-            self.factors = hessian_factors(part, self.x, exact=True)
-        self.scaled, self.model, self.kept, self.passes = False, None, 0, 0
-        self.norm, self.leasts = self.here.norm, [self.here.norm]
-        self.last, self.before, self.waiting, self.renewed = self.x, self.here.smooth, 0, self.f.best
-
-    def combine_rows(self) -> None:
-        """Go to the solution among the combinations of rows; if rounding keeps it away, go on from there."""
-        with blas_threads(self.f.problem):
-            x = row_space.minimise(self.f.problem, self.x, self.f.tol)
-        self.f.stage = "newton"
-        there = self.f(x)
-        self.f.stage = "l-bfgs"
-        if there.below(self.here):
-            self.x, self.here = x, there
-        self.by_rows = self.certain = self.at_once = False
-        self.cost = renewal_cost(self.f.problem)
-        self.passes, self.kept, self.waiting = 0, 0, 0
-        self.norm, self.leasts = self.here.norm, [self.here.norm]
-        self.last, self.before, self.renewed = self.x, self.here.smooth, self.f.best
-
-
-def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
-    """The factors of H from a sample of rows, empty where H is a diagonal; and the inverse of that diagonal."""
-    none: Array = np.empty((0, 0, 0))
-    if isinstance(middle, IndependentFeatures):
-        return none, np.ones(problem.shape)
-    if isinstance(middle, str):
-        return none, np.ones(problem.shape) if middle == "identity" else np.asarray(column_scales(problem) ** 2)
-    with blas_threads(middle):
-        return hessian_factors(middle, x), np.ones(problem.shape)
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process; finding them takes milliseconds, so it is done once."""
-    return ThreadpoolController()
-
-
-def blas_threads(sample: Problem) -> AbstractContextManager[object]:
-    """Limit BLAS to the problem's threads, where the Hessian is large enough for the setting to pay."""
-    large = sample.outputs * sample.n * sample.d**2 > 1e8
-    return _blas().limit(limits=sample.threads, user_api="blas") if large else nullcontext()
 
 
 def _restarted(f: CountedObjective) -> str:

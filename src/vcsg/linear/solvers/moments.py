@@ -19,7 +19,7 @@ from vcsg.linear.kernels.gram_steps import REACHED, ROUNDED, USED_UP, descend_pa
 from vcsg.linear.kernels.losses import SQUARED
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.solution import HistoryEntry, Solution
-from vcsg.linear.solvers.lbfgs import blas_threads
+from vcsg.linear.solvers.quasi_newton import blas_threads
 
 NAME = "coordinate-descent"
 """What histories call it."""
