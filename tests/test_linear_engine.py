@@ -502,9 +502,9 @@ def test_a_model_that_is_much_flatter_or_has_other_pairs_is_not_adopted() -> Non
         (first._replace(diagonal=2 * first.diagonal, pairs=first.pairs[:1]), False),
         (first._replace(diagonal=0.5 * first.diagonal), True),
     ):
-        search.adopt(model)
-        assert (search.diagonal[0] == 1 / model.diagonal).all() == adopted
-        assert search.kept == 2
+        search.inverse.adopt(model)
+        assert (search.inverse.diagonal[0] == 1 / model.diagonal).all() == adopted
+        assert search.inverse.kept == 2
 
 
 def test_the_model_saves_passes() -> None:

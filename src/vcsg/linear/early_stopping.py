@@ -43,9 +43,11 @@ class HeldOutProblem(Problem):
 
     watch: HeldOutRows | None = None
 
-    def anchor(self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True) -> PassResult:
+    def anchor(
+        self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True, parts: int = 1
+    ) -> PassResult:  # fmt: skip
         """Evaluate f at x, and let the watch see x."""
-        found = super().anchor(x, lo, hi, keep)
+        found = super().anchor(x, lo, hi, keep, parts)
         if self.watch is not None:
             self.watch.see(x)
         return found

@@ -157,34 +157,44 @@ class Problem:
         """Whether some row has the weight 0."""
         return not self.weight.all()
 
-    def anchor(self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True) -> PassResult:
+    def anchor(
+        self, x: Array, lo: int = 0, hi: int | None = None, keep: bool = True, parts: int = 1
+    ) -> PassResult:  # fmt: skip
         """Evaluate f at x in one pass over the rows lo to hi (all of them by default), with up to `threads` threads.
 
-        The slopes of rows are left out unless they are to be kept: new memory for them can take half as long as a pass.
+        With several `parts`, these are the rows lo to hi of each of so many equal parts of all rows, and `rows_in` says
+        how many. The slopes of rows are left out unless they are to be kept: new memory for them can take half as long
+        as a pass.
         """
-        hi, x = self.n if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops read x through a pointer
+        hi, x = self.n // parts if hi is None else hi, np.ascontiguousarray(x, np.float64)  # loops go by addresses
         x = aligned(x) if self.far else x
         kept = np.empty((self.n if keep else 0, self.outputs))
         smooth, gradient = np.empty(self.shape), np.empty(self.shape)
-        workers, terms = min(self.threads, (hi - lo) // PER_THREAD), self.penalty.terms
+        workers, terms = min(self.threads, parts * (hi - lo) // PER_THREAD), self.penalty.terms
         evaluate = loops.evaluate if self.outputs == 1 else loops.evaluate_classes
         if workers <= 1:
-            value, norm = evaluate(*self.model, x, lo, hi, kept, gradient, smooth, *terms)
+            value, norm = evaluate(*self.model, x, lo, hi, parts, kept, gradient, smooth, *terms)
             return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
         gradients, ends = np.empty((workers, *self.shape)), [lo + (hi - lo) * i // workers for i in range(workers + 1)]
 
         def part(i: int) -> float:
             low, high = ends[i], ends[i + 1]
             room = np.empty(self.shape)
-            value, _ = evaluate(*self.model, x, low, high, kept, gradients[i], room, 0.0, 0.0, 0.0)
-            gradients[i] *= (high - low) / (hi - lo)
-            return float(value) * (high - low) / (hi - lo)
+            value, _ = evaluate(*self.model, x, low, high, parts, kept, gradients[i], room, 0.0, 0.0, 0.0)
+            share = self.rows_in(low, high, parts) / self.rows_in(lo, hi, parts)
+            gradients[i] *= share
+            return float(value) * share
 
         with ThreadPoolExecutor(workers) as pool:
             loss = sum(pool.map(part, range(workers)))
         gradients.sum(0, out=gradient)
         value, norm = loops.join_parts(loss, x, gradient, smooth, *terms)
         return self._bounded(PassResult(value, norm, smooth, gradient, kept), x)
+
+    def rows_in(self, lo: int, hi: int, parts: int) -> int:
+        """How many the rows lo to hi of each of so many equal parts are; what is left of all rows joins the last."""
+        length = self.n // parts
+        return parts * (hi - lo) + (self.n - parts * length if hi == length else 0)
 
     def _bounded(self, found: PassResult, x: Array) -> PassResult:
         """The result with ‖∇f‖ for weights that are bounded or fixed, where they are."""

@@ -103,25 +103,32 @@ def _evaluation(single: bool) -> Function:
 
     @njit
     def evaluate(
-        rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, kept: Any,
-        g: Any, smooth: Any, l1: float, l2: float, rational: float,
+        rows: Any, y: Any, weight: Any, code: int, scale: float, bias: float, x: Any, lo: int, hi: int, parts: int,
+        kept: Any, g: Any, smooth: Any, l1: float, l2: float, rational: float,
     ) -> Any:  # fmt: skip
-        """f, ‖∇f‖ and ∇f from one pass over the rows lo to hi, in one compiled call."""
+        """f, ‖∇f‖ and ∇f from one pass over the rows lo to hi of each of so many equal parts of all rows, in one
+        compiled call. The rows that are left beyond the last part belong to its last rows."""
         sums, d, keep = pointer(g), x.shape[1] - 1, kept.size > 0
+        length, loss, count = y.size // parts, 0.0, 0
         clear_line(sums, x.size)
-        if not single:
-            loss = class_anchor(rows, y, weight, bias, x, lo, hi, kept, g)
-        elif len(rows) == 1:
-            loss = dense_anchor(
-                pointer(rows[0]), d, pointer(y), pointer(weight), code, scale, bias, pointer(x), lo, hi, pointer(kept),
-                sums, keep,
-            )  # fmt: skip
-        else:
-            loss = sparse_anchor(
-                pointer(rows[0]), pointer(rows[1]), pointer(rows[2]), d, pointer(y), pointer(weight), code, scale, bias,
-                pointer(x), lo, hi, pointer(kept), sums, rows[0].nbytes <= NEAR, keep,
-            )  # fmt: skip
-        return conclude(loss, hi - lo, x, g, smooth, l1, l2, rational)
+        for part in range(parts):
+            low, high = part * length + lo, part * length + hi
+            if part == parts - 1 and hi == length:
+                high = y.size
+            count += high - low
+            if not single:
+                loss += class_anchor(rows, y, weight, bias, x, low, high, kept, g)
+            elif len(rows) == 1:
+                loss += dense_anchor(
+                    pointer(rows[0]), d, pointer(y), pointer(weight), code, scale, bias, pointer(x), low, high,
+                    pointer(kept), sums, keep,
+                )  # fmt: skip
+            else:
+                loss += sparse_anchor(
+                    pointer(rows[0]), pointer(rows[1]), pointer(rows[2]), d, pointer(y), pointer(weight), code, scale,
+                    bias, pointer(x), low, high, pointer(kept), sums, rows[0].nbytes <= NEAR, keep,
+                )  # fmt: skip
+        return conclude(loss, count, x, g, smooth, l1, l2, rational)
 
     return evaluate
 

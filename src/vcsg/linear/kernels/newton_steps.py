@@ -56,7 +56,7 @@ def newton_steps(
         The number of lines written to `seen`, the number of passes, and whether every Hessian had a factor.
     """
     (n, d), width = rows[0].shape, direction.size
-    value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+    value, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, 1, kept, g, smooth, 0.0, l2, 0.0)
     passes, lines, anew = 1, 1, True
     goal, longest = min(tol, FLOOR * norm) if exact else tol, LONGEST + width // NARROW
     seen[0, 0], seen[0, 1], seen[0, 2] = 1.0, value, norm
@@ -78,7 +78,7 @@ def newton_steps(
         for _ in range(HALVINGS if anew else 1):
             for j in range(width):
                 trial[0, j] = x[0, j] - step * direction[j]
-            there, norm = evaluate(rows, y, weight, code, scale, bias, trial, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+            there, norm = evaluate(rows, y, weight, code, scale, bias, trial, 0, n, 1, kept, g, smooth, 0.0, l2, 0.0)
             passes += 1
             level = abs(there - value) <= LEVEL * abs(value)
             fallen = norm < before if level else there <= value + 1e-4 * step * slope
@@ -86,7 +86,7 @@ def newton_steps(
                 break
             step /= 2
         if not fallen:
-            _, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, kept, g, smooth, 0.0, l2, 0.0)
+            _, norm = evaluate(rows, y, weight, code, scale, bias, x, 0, n, 1, kept, g, smooth, 0.0, l2, 0.0)
             if anew or passes >= budget:
                 return lines, passes, True
             passes, anew = passes + 1, True

@@ -42,16 +42,16 @@ class ParabolicSearch(Search):
         if not slope < 0:
             return "no direction leads down any more"
         if self.stretch != 1.0:
-            np.add(x, self.stretch * self.direction, out=trial)
+            np.add(x, self.stretch * self.inverse.direction, out=trial)
         there = self.f(trial)
         self.passes += 1
-        bend = float(np.vdot(there.smooth, self.direction)) - slope
+        bend = float(np.vdot(there.smooth, self.inverse.direction)) - slope
         if not 0 < bend < math.inf:
             return ROUNDED
         share = -slope / bend
         smooth = here.smooth + share * (there.smooth - here.smooth)
         self.last, self.before = x, here.smooth
-        self.x = x + share * self.stretch * self.direction
+        self.x = x + share * self.stretch * self.inverse.direction
         self.here = PassResult(
             here.value + share * self.stretch * slope / 2, math.sqrt(np.vdot(smooth, smooth)), smooth, smooth, here.kept
         )
@@ -83,8 +83,8 @@ class ParabolicSearch(Search):
         """direction ← that of the pairs and H as they are, trial ← where it leads; the slope along it."""
         slope = super().turn(trial)
         if self.means is not None:
-            self.direction[0, -1] = -float(self.means @ self.direction[0, :-1])
-            np.add(self.x, self.direction, out=trial)
+            self.inverse.direction[0, -1] = -float(self.means @ self.inverse.direction[0, :-1])
+            np.add(self.x, self.inverse.direction, out=trial)
         return slope
 
     def renew(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import lbfgs, quasi_newton
+from vcsg.linear.solvers import incremental, lbfgs, quasi_newton
 from vcsg.method.schedules import Facts, GrowingAnchor, Plan
 
 STEP = 1.5
@@ -40,10 +41,9 @@ ROWS, STEEP = 24, 12.0
 """The fewest sparse rows for each feature, and the largest L_max/b in units of L_f, beyond which L-BFGS begins at once:
 the largest rows make stochastic steps short, and there are not enough of them for a Hessian. So many dense rows for
 each feature are needed for a model of one."""
-UNEVEN = 50.0
-"""The largest ‖a_i‖² in units of their mean from which on L-BFGS begins with a Hessian of the heaviest rows."""
-FEW_HEAVY = 20.0
-"""The mean of ‖a_i‖² in units of its median from which on few rows have most of it, and make stochastic steps short."""
+UNEVEN, FEW_HEAVY = 50.0, 20.0
+"""The largest ‖a_i‖² in units of their mean, and the mean in units of the median, from which on few rows have most of
+Σ‖a_i‖². These make stochastic steps short, and L-BFGS begins with a Hessian of them."""
 QUARTER, COARSE, ATTEMPTS = 4, 64.0, 40.0
 """L-BFGS then begins with one row of so many, until their ‖∇f‖ has fallen by this factor or it has evaluated them so
 often."""
@@ -77,12 +77,14 @@ class Stages:
     """The order in which an epoch on all rows takes them."""
     smoothness: float = 0.0
     """The smoothness constant of the mean loss."""
-    uneven: float = 1.0
-    """The largest ‖a_i‖² of the rows of the pilot, in units of its mean."""
+    few_heavy: bool = False
+    """Whether few rows have most of Σ‖a_i‖²."""
     largest: float = 0.0
     """The largest smoothness constant of a single row's loss."""
     independent: bool = False
     """Whether features hardly depend on each other, so that L-BFGS begins with a model of the Hessian."""
+    noise: float = math.inf
+    """‖∇f‖ where the rows that were used last have their minimum, as their variance tells."""
     message: str = ""
     slow: bool = False
     """Whether inner steps take much longer than the rows they read."""
@@ -122,6 +124,7 @@ class Stages:
             plan = schedule(Facts(epoch, n, spread, first))
             index = order.sequential(B, plan.b, self.rng)
             step = self.step_size(plan)
+            self.noise = math.sqrt(spread / B) if spread >= 0 else math.inf
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.journal.passes += B / n
             again = self.again(pilot, epoch, B)
@@ -178,15 +181,17 @@ class Stages:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
         svrg = SVRG_PASSES[self.problem.sparse] * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
-        size = self.hessian_rows(pilot)
-        if not size:
+        if not self.hessian_rows(pilot):
             return svrg > ROUGH
-        d = self.problem.d + 1
         setup = 0.0 if self.independent else self.hessian_cost(pilot)
+        return svrg > setup + math.ceil(left / self.gain(pilot))
+
+    def gain(self, pilot: Problem) -> float:
+        """How much of log ‖∇f‖² a step of L-BFGS is expected to gain: twice that of 1 over the error of its Hessian."""
+        d, size = self.problem.d + 1, float(self.hessian_rows(pilot))
         if self.independent:  # its error is made up of correlations, √(d/n), and of few rows for each square
-            size = int(2 * d / (d / self.problem.n + 2 / self.modelled_rows(pilot)))
-        gain = math.log(max(2.0, size / (2 * d)))
-        return svrg > setup + math.ceil(left / gain)
+            size = 2 * d / (d / self.problem.n + 2 / self.modelled_rows(pilot))
+        return math.log(max(2.0, size / (2 * d)))
 
     def hessian_cost(self, pilot: Problem) -> float:
         """The time of a Hessian and its factor, in passes."""
@@ -216,9 +221,35 @@ class Stages:
             return 0
         return min(pilot.n, max(HESSIAN * d, cheap_rows(self.problem, pilot)))
 
+    def block_by_block(self, whole: Problem, pilot: Problem) -> bool:
+        """Take Newton steps for blocks of rows in turn; whether they reached the tolerance."""
+        search = incremental.BlockwiseSearch(whole, self.x, self.middle(whole, pilot), self.tol, self.journal)
+        self.x, self.known, self.message = search.run()
+        return self.known is not None and self.known.norm <= self.tol
+
+    def blocks_pay(self, pilot: Problem) -> bool:
+        """Whether Newton steps block by block are expected to be faster than all other steps.
+
+        Where one step of L-BFGS is expected to be enough, that is as fast.
+        """
+        problem = self.problem
+        if not problem.smooth or problem.outputs > 1 or self.few_heavy or problem.n < ROWS * problem.d:
+            return False
+        rows = self.hessian_rows(pilot)
+        if not rows or not incremental.pays(problem, 0 if self.independent else problem.d + 1):
+            return False
+        return 2 * math.log(max(self.noise, 1e-300) / max(self.tol, 1e-300)) > self.gain(pilot)
+
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
-        known, middle = self.known or whole.anchor(self.x, keep=False), self.middle(whole, pilot)
+        middle, known = self.middle(whole, pilot), self.known
+        while known is None:
+            found = whole.anchor(self.x, keep=False)
+            self.journal.passes += 1
+            if self.record(found, "l-bfgs", whole.n) < math.inf:
+                known = found
+            else:
+                self.x = self.sound
         self.x, norm, self.message = lbfgs.finish(whole, middle, self.x, known, self.tol, self.journal)
         return norm <= self.tol
 
@@ -227,7 +258,7 @@ class Stages:
         size = self.hessian_rows(pilot)
         if not size:
             return "diagonal"
-        if self.uneven > UNEVEN:
+        if self.few_heavy:
             return heavy_rows(whole, self.x, quasi_newton.hessian_size(whole))
         if self.independent:
             return IndependentFeatures(pilot.first_rows(self.modelled_rows(pilot)), self.x)
@@ -300,13 +331,13 @@ def solve(
     n, size = problem.n, copied_rows(problem, schedule)
     pilot = problem.subset(order.sample(n, size, run.rng))
     norms = pilot.norms
-    run.uneven = float(norms.max() / max(norms.mean(), 1e-300))
+    mean = float(norms.mean())
+    run.few_heavy = float(norms.max()) > UNEVEN * mean > UNEVEN * FEW_HEAVY * float(np.median(norms))
     run.smoothness, run.largest = smoothness(pilot, norms)
     steep = run.largest > STEEP * schedule.b * run.smoothness
     if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
-    few = run.uneven > UNEVEN and float(norms.mean()) > FEW_HEAVY * float(np.median(norms))
-    if few and problem.smooth and run.hessian_rows(pilot) and not start.any():
+    if run.few_heavy and problem.smooth and run.hessian_rows(pilot) and not start.any():
         x = coarse_solution(problem, start, tol, journal, run.rng)
         return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, quasi_newton.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
@@ -322,7 +353,7 @@ def solve(
         run.mix = order.sequential
     elif stored(problem) <= CACHE:
         run.mix = order.shuffled
-    converged = run.full(whole, pilot, plan)
-    if not converged and journal.left > 0:
+    converged = (run.block_by_block if run.blocks_pay(pilot) else partial(run.full, plan=plan))(whole, pilot)
+    if not converged and (journal.left > 0 or run.known is None):
         converged = run.hand_over(whole, pilot)
     return Solution(run.x, journal.history, converged, run.message)

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import blas
 from threadpoolctl import ThreadpoolController
 
 from vcsg.linear.curvature import (
@@ -128,6 +129,43 @@ def hessian_size(problem: Problem) -> int:
     return min(problem.n, HEAVY * (problem.d + 1))
 
 
+class InverseHessian:
+    """H⁻¹ by the recursion of L-BFGS: a factor or a diagonal in its middle, and the last pairs (step, change of ∇f)."""
+
+    def __init__(self, problem: Problem, middle: Middle, x: Array) -> None:
+        self.factors, self.diagonal = _inverse(problem, middle, x)
+        self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
+        self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
+        self.direction, self.kept, self.modelled = np.empty(x.shape), 0, 0
+
+    def turn(self, last: Array, before: Array, x: Array, slope: Array, trial: Array, unit: float = 1.0) -> float:
+        """Remember the pair from `last` and ∇f there to x and ∇f here, if it shows curvature; direction ← −H⁻¹·slope,
+        trial ← x + direction; the slope along it.
+        """
+        found, self.kept = next_direction(
+            last, before, x, slope, self.steps, self.changes, self.products, self.kept, self.factors, self.diagonal,
+            unit, self.direction, trial, self.shares,
+        )  # fmt: skip
+        return float(found)
+
+    def adopt(self, model: Curvature) -> None:
+        """Take a model of H: its diagonal for the middle, and its pairs in the first places, before those of steps."""
+        flatter = float(model.diagonal @ self.diagonal[0]) < FLAT * model.diagonal.size
+        if self.kept and (flatter or len(model.pairs) != self.modelled):
+            return
+        self.diagonal, self.modelled = 1 / model.diagonal[None], len(model.pairs)
+        self.kept = max(self.kept, self.modelled)
+        for k, (step, change) in enumerate(model.pairs):
+            self.steps[k], self.changes[k], self.products[k] = step, change, step @ change
+
+    def product(self, step: Array) -> Array:
+        """H·step, by what is in the middle alone."""
+        if not self.factors.size:
+            return step / self.diagonal
+        upper = self.factors[0].T  # of what is above the diagonal LAPACK knows nothing
+        return np.asarray(blas.dtrmv(upper, blas.dtrmv(upper, step.ravel()), trans=1))
+
+
 class Search:
     """Steps along −(the inverse Hessian of the last pairs, with H⁻¹ in the middle)·∇f, shortened until f falls.
 
@@ -144,7 +182,7 @@ class Search:
         """Whether H is a diagonal whose scale is known after the first step alone."""
         self.shortest = 1.0 if self.scaled and middle == "diagonal" else 0.0
         """The first step has at most the length 1 in the metric of a diagonal, and exactly that for the identity."""
-        self.factors, self.diagonal = _inverse(f.problem, middle, x)
+        self.inverse = InverseHessian(f.problem, middle, x)
         self.cost, by_rows = renewal_cost(f.problem), row_space.cost(f.problem)
         self.by_rows, self.cost = by_rows < self.cost, min(by_rows, self.cost)
         """Whether combinations of rows are what takes over; and the time of it or of a new H, in passes."""
@@ -153,12 +191,8 @@ class Search:
         """Whether that is sure to end at the solution, and no one watches the way there, to stop early."""
         self.at_once = self.by_rows and not f.problem.loss.bounded
         """Whether it comes first: steps may lead far where the curvature has no bound."""
-        self.steps, self.changes = np.empty((MEMORY + 1, x.size)), np.empty((MEMORY + 1, x.size))
-        self.products, self.shares = np.empty(MEMORY + 1), np.empty(MEMORY + 1)
-        self.direction, self.kept = np.empty(x.shape), 0
         self.model = middle if isinstance(middle, IndependentFeatures) else None
-        self.taken, self.modelled = 0, 0
-        """The steps so far, and the pairs that the model of H takes."""
+        self.taken = 0
         self.passes, self.norm, self.leasts = 0, here.norm, [here.norm]
         """The passes since H was made, ‖∇f‖ where it was, and the least after each step of them."""
         self.next_look = takeover.first_look(self.cost)
@@ -186,8 +220,8 @@ class Search:
         x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
         slope = self.aim(trial)
         if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
-            self.direction -= self.direction.mean(axis=0)
-            np.add(x, self.direction, out=trial)
+            self.inverse.direction -= self.inverse.direction.mean(axis=0)
+            np.add(x, self.inverse.direction, out=trial)
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
@@ -200,7 +234,7 @@ class Search:
             # To the minimum of the parabola through what is known, within bounds.
             above = there.value - here.value - length * slope
             length *= min(0.5, max(0.1, -length * slope / (2 * above))) if math.isfinite(above) else 0.1
-            trial = x + length * self.direction
+            trial = x + length * self.inverse.direction
         self.last, self.before = x, here.smooth
         return ROUNDED
 
@@ -214,32 +248,20 @@ class Search:
         place, before, large = self.x, 0.0, self.f.problem.n * self.f.problem.d >= LARGE
         for _ in range(1 if self.taken else 1 + MIDWAY):
             if self.taken < ANEW[large]:
-                self.adopt(self.model.at(place))
+                self.inverse.adopt(self.model.at(place))
             slope = self.turn(trial)
             if abs(slope - before) <= SETTLED[large] * abs(slope):
                 break
-            place, before = self.x + self.direction / 2, slope
+            place, before = self.x + self.inverse.direction / 2, slope
         self.taken += 1
         return slope
 
     def turn(self, trial: Array) -> float:
         """direction ← that of the pairs and H as they are, trial ← where it leads; the slope along it."""
-        slope, self.kept = next_direction(
-            self.last, self.before, self.x, self.here.smooth, self.steps, self.changes, self.products, self.kept,
-            self.factors, self.diagonal, self.unit() if self.scaled else 1.0, self.direction, trial, self.shares,
-        )  # fmt: skip
+        unit = self.unit() if self.scaled else 1.0
+        slope = self.inverse.turn(self.last, self.before, self.x, self.here.smooth, trial, unit)
         self.last, self.before = self.x, self.here.smooth
-        return float(slope)
-
-    def adopt(self, model: Curvature) -> None:
-        """Take a model of H: its diagonal for the middle, and its pairs in the first places, before those of steps."""
-        flatter = float(model.diagonal @ self.diagonal[0]) < FLAT * model.diagonal.size
-        if self.kept and (flatter or len(model.pairs) != self.modelled):
-            return
-        self.diagonal, self.modelled = 1 / model.diagonal[None], len(model.pairs)
-        self.kept = max(self.kept, self.modelled)
-        for k, (step, change) in enumerate(model.pairs):
-            self.steps[k], self.changes[k], self.products[k] = step, change, step @ change
+        return slope
 
     def lower(self, there: PassResult, length: float, slope: float) -> bool:
         """Whether f falls enough on a step of this length: by a share of what its slope promises.
@@ -252,7 +274,7 @@ class Search:
         here = self.here
         if not there.level_with(here):
             return there.value <= here.value + ENOUGH * length * slope
-        end = float(np.vdot(there.smooth, self.direction))
+        end = float(np.vdot(there.smooth, self.inverse.direction))
         falls = STRAIGHT * slope <= end <= (2 * ENOUGH - 1) * slope
         return there.norm < here.norm or (falls and there.norm <= LEAST * self.f.best.norm)
 
@@ -277,7 +299,7 @@ class Search:
         far beyond that. There the step goes as far as some rows tell.
         """
         slope, problem = self.here.smooth, self.f.problem
-        length = math.sqrt(float((slope**2 * self.diagonal).sum())) or 1.0
+        length = math.sqrt(float((slope**2 * self.inverse.diagonal).sum())) or 1.0
         if problem.sparse and not self.shortest:
             curvature = curvature_along(problem, self.x, slope)
             far = length**3 / curvature if curvature > 0 else 0.0
@@ -314,8 +336,8 @@ class Search:
             size = self.f.problem.n if self.newton else hessian_size(self.f.problem)
             part = self.f.problem if size == self.f.problem.n else heavy_rows(self.f.problem, self.x, size)
             rough = loss.quadratic and self.renewals == 1  # the steps that follow make up for single precision
-            self.factors = hessian_factors(part, self.x, exact=not rough)
-        self.scaled, self.model, self.kept, self.passes = False, None, 0, 0
+            self.inverse.factors = hessian_factors(part, self.x, exact=not rough)
+        self.scaled, self.model, self.inverse.kept, self.passes = False, None, 0, 0
         self.norm, self.leasts = self.here.norm, [self.here.norm]
         self.last, self.before, self.waiting, self.renewed = self.x, self.here.smooth, 0, self.f.best
 
@@ -330,7 +352,7 @@ class Search:
             self.x, self.here = x, there
         self.by_rows = self.certain = self.at_once = False
         self.cost = renewal_cost(self.f.problem)
-        self.passes, self.kept, self.waiting = 0, 0, 0
+        self.passes, self.inverse.kept, self.waiting = 0, 0, 0
         self.norm, self.leasts = self.here.norm, [self.here.norm]
         self.last, self.before, self.renewed = self.x, self.here.smooth, self.f.best
 
