@@ -152,8 +152,7 @@ class Stages:
     def full(self, whole: Problem, pilot: Problem, plan: Plan) -> bool:
         """Run SVRG on all rows until ‖∇f‖ ≤ tol (True), L-BFGS is expected to be faster, or passes run out (False)."""
         step = self.step_size(plan)
-        rate = math.log(whole.n / (4 * (whole.d + 1))) if whole.n > 8 * (whole.d + 1) else math.inf
-        before, last = math.inf, self.sound
+        rate, before, last = self.usual_rate, math.inf, self.sound
         while True:
             anchor = whole.anchor(self.x)
             self.journal.passes += 1
@@ -238,7 +237,14 @@ class Stages:
         rows = self.hessian_rows(pilot)
         if not rows or not incremental.pays(problem, 0 if self.independent else problem.d + 1):
             return False
-        return 2 * math.log(max(self.noise, 1e-300) / max(self.tol, 1e-300)) > self.gain(pilot)
+        left = 2 * math.log(max(self.noise, 1e-300) / max(self.tol, 1e-300))
+        return left > self.gain(pilot) and self.hand_over_pays(self.noise, self.usual_rate, pilot)
+
+    @property
+    def usual_rate(self) -> float:
+        """How much of log ‖∇f‖² an epoch of SVRG on all rows is expected to gain."""
+        n, width = self.problem.n, self.problem.d + 1
+        return math.log(n / (4 * width)) if n > 8 * width else math.inf
 
     def hand_over(self, whole: Problem, pilot: Problem) -> bool:
         """Let L-BFGS finish; whether it reached the tolerance."""
