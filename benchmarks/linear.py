@@ -4,8 +4,10 @@
 
 One thread, pinned to one processor. Every solver first runs once for each tolerance of a ladder, which gives its way
 down in ‖∇f‖² and the tolerance it needs for each target; then ours and the two best peers of each target are timed in
-turn, several times, and medians and their ratio are printed. Times are CPU seconds of the one thread, from data to
-coefficients: on a machine with other work they say more than the clock. ‖∇f‖² is that of the objective, in numpy.
+turn, several times, and medians and their ratio are printed. The second half of the turns goes the other way round, so
+that nobody always follows the same other, who leaves caches full of other things: that can double a millisecond. Times
+are CPU seconds of the one thread, from data to coefficients: on a machine with other work they say more than the clock.
+‖∇f‖² is that of the objective, in numpy.
 """
 
 from __future__ import annotations
@@ -351,9 +353,11 @@ def compare(
         runs |= {name: (PEERS[name], refined(name, task, tolerance, target)) for (_, tolerance), name in best[:2]}
         times: dict[str, list[float]] = {name: [] for name in runs}
         count = max(3, min(repeats, math.ceil(10 / max(1e-9, best[0][0][0])))) if best else 3
+        forth = list(runs)
         for turn in range(count):
             task.seed = turn % seeds
-            for name, (solver, tolerance) in runs.items():
+            for name in forth if turn < count / 2 else [forth[0], *reversed(forth[1:])]:
+                solver, tolerance = runs[name]
                 times[name].append(timed(solver, task, tolerance)[0])
         task.seed = 0
         medians = {name: statistics.median(values) for name, values in times.items()}

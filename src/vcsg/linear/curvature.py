@@ -109,7 +109,7 @@ def pass_work(problem: Problem) -> float:
 
 def scatters(problem: Problem) -> bool:
     """Whether a Hessian is summed entry by entry, as rows are so sparse that this is faster than as a dense matrix."""
-    return problem.sparse and row_work(problem) < (problem.d + 1.0) ** 2 and problem.rows.has_sorted_indices
+    return problem.sparse and row_work(problem) < (problem.d + 1.0) ** 2
 
 
 def _apart(problem: Problem, gram: Any) -> Any:
@@ -125,6 +125,8 @@ def _scattered_gram(problem: Problem, weight: Array, k: int) -> Array:
     factor is made from it alone.
     """
     gram = np.zeros((problem.d + 1, problem.d + 1))
+    if not problem.rows.has_sorted_indices:
+        problem = replace(problem, rows=problem.rows.sorted_indices())
     kernel.scatter_gram(*problem.parts, weight, k, problem.bias, gram)
     return gram if problem.bias else gram[:-1, :-1]
 

@@ -232,6 +232,17 @@ def sparse_add(
 
 
 @njit
+def has_repeats(indices: Any, starts: Any, seen: Any) -> bool:
+    """Whether some row of a CSR matrix has two entries in one column. `seen` has a −1 for every column."""
+    for i in range(starts.size - 1):
+        for p in range(starts[i], starts[i + 1]):
+            if seen[indices[p]] == i:
+                return True
+            seen[indices[p]] = i
+    return False
+
+
+@njit
 def square_norms(rows: Any, n: int, d: int, bias: float, out: Any) -> None:
     """out[i] ← ‖row i‖² + bias²."""
     matrix = located(rows)
