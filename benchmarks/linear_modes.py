@@ -66,7 +66,7 @@ from vcsg.linear import LinearClassifier
 from scipy import sparse
 rng = np.random.default_rng(0)
 n, d, kind = {n}, 20, "{kind}"
-X = rng.normal(size=(n, d))
+X = rng.normal(size=(n, d)) + rng.normal(size=(n, 1))
 y = (X @ rng.normal(size=d) + rng.logistic(size=n) > 0).astype(int)
 X = sparse.csr_matrix(X * (rng.random(X.shape) < 0.2)) if kind == "sparse" else X
 before = resource.getrusage(resource.RUSAGE_SELF).ru_utime

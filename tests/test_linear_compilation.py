@@ -81,7 +81,7 @@ import numpy as np
 from vcsg.linear import LinearClassifier, linear_path
 from vcsg.linear.kernels.notice import NOTICE
 rng = np.random.default_rng(0)
-X = rng.normal(size=({n}, 20))
+X = rng.normal(size=({n}, 20)) + rng.normal(size=({n}, 1))
 y = X[:, 0] + rng.logistic(size={n})
 LinearClassifier(random_state=0).fit(X, y > 0) if {fit} else linear_path(X, y, n_alphas=5)
 print(NOTICE.done)

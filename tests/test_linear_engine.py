@@ -17,7 +17,7 @@ from scipy import optimize, sparse
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
 from vcsg.linear.curvature import curvature_along, hessian_factors, row_curvatures, smoothness
-from vcsg.linear.independent import Curvature, IndependentFeatures, independent
+from vcsg.linear.independent import Curvature, IndependentFeatures, alike, independent
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
@@ -412,6 +412,22 @@ def test_independent_features_are_told_from_others(kind: str, expected: bool) ->
     problem = Problem(rows, np.ones(len(rows)), np.ones(len(rows)), LOSSES["logistic"], bias=0.0)
     assert independent(problem, np.zeros(problem.shape)) is expected
     assert not independent(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("normal", True), ("scaled", False), ("constant", False), ("neighbours", False), ("a pair", False),
+     ("a common factor", False), ("not centred", False)],
+)  # fmt: skip
+def test_few_independent_features_of_one_scale_go_to_lbfgs_at_once(kind: str, expected: bool) -> None:
+    rows = rows_of(kind, n=6000, d=60)
+    y = np.where(np.random.default_rng(0).random(6000) < 1 / (1 + np.exp(-rows[:, 20])), 1.0, -1.0)
+    problem = Problem(rows, y, np.ones(6000), LOSSES["logistic"], penalty=Penalty(l2=1e-3))
+    assert alike(problem) is expected
+    assert alike(replace(problem, rows=rows[np.argsort(rows[:, 0])])) is expected, "rows may be sorted"
+    start = np.zeros(problem.shape)
+    assert (solve(problem, start, 1e-4).solver == "l-bfgs") is expected
+    assert solve(problem, start, 1e-4, solver="growing-svrg").solver != "l-bfgs", "who asks for a solver gets it"
 
 
 def hessian_of(problem: Problem, x: Array) -> Array:

@@ -8,9 +8,10 @@ is made from m rows is off by √(d/m).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,9 @@ PEEK, SPREAD, PAIR = 128, 1.06, 0.5
 the largest correlation of two features, that count as none."""
 CURVED = 0.4
 """The least mean curvature of the losses of rows, in units of its bound, that counts as curved."""
+SCALES, TOGETHER = 6.0, 2.0
+"""The largest mean square of a feature in units of the least, as few rows tell, that counts as of one scale; and of the
+sum of all features, in units of what it is for independent ones."""
 BLOCK = 256
 """The rows whose squares are taken at a time."""
 LEAST = 0.01
@@ -40,10 +44,27 @@ def independent(problem: Problem, x: Array) -> bool:
     size = min(PEEK, problem.n)
     if float(row_curvatures(problem.first_rows(size), x).sum()) < CURVED * problem.loss.curvature:
         return False
-    rows = np.empty((size, problem.d + (problem.bias != 0)), np.float32)
-    rows[:, : problem.d] = problem.rows[:size]
-    rows[:, problem.d :] = problem.bias
+    return _uncorrelated(problem.rows[:size], problem.bias, math.inf)
+
+
+def alike(problem: Problem) -> bool:
+    """Whether features hardly depend on each other and are of one scale, as rows from all over the data tell."""
+    step = max(1, problem.n // PEEK)
+    some = problem.rows[: step * PEEK : step]
+    sums = some.sum(axis=1, dtype=np.float64)  # features that go together, as of a mean far from 0, show in them
+    squares = float(np.vdot(some, some))
+    return bool(sums @ sums <= TOGETHER * squares) and _uncorrelated(some, problem.bias, SCALES)
+
+
+def _uncorrelated(some: Any, bias: float, scales: float) -> bool:
+    """Whether features have next to no correlations in these rows, and mean squares up to this factor apart."""
+    size, d = some.shape
+    rows = np.empty((size, d + (bias != 0)), np.float32)
+    rows[:, :d] = some
+    rows[:, d:] = bias
     squares = np.einsum("ij,ij->j", rows, rows) / size
+    if scales < math.inf and squares[:d].max() > scales * squares[:d].min():
+        return False
     rows /= np.sqrt(np.where(squares > 0, squares, 1.0))
     products = rows @ rows.T
     own, pairs = np.einsum("ii->i", products), size * (size - 1) * max(1, int((squares > 0).sum()))

@@ -235,10 +235,13 @@ def sparse_add(
 def has_repeats(indices: Any, starts: Any, seen: Any) -> bool:
     """Whether some row of a CSR matrix has two entries in one column. `seen` has a −1 for every column."""
     for i in range(starts.size - 1):
-        for p in range(starts[i], starts[i + 1]):
-            if seen[indices[p]] == i:
-                return True
-            seen[indices[p]] = i
+        repeats = 0
+        for p in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):  # signed places would be looked at for a minus
+            column = np.uint64(indices[p])
+            repeats += seen[column] == i
+            seen[column] = i
+        if repeats:
+            return True
     return False
 
 

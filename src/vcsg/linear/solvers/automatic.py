@@ -45,6 +45,8 @@ def solve(
     if (start.any() or start_may_do(problem, start, tol)) and (found := at_start(problem, start, tol, journal)):
         found.gap = _gap(problem, found)
         return found
+    if chosen == "growing-svrg" and solver == "auto" and not start.any() and growing.easy(problem):
+        chosen = "l-bfgs"
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
-from vcsg.linear.independent import IndependentFeatures, independent
+from vcsg.linear.independent import IndependentFeatures, alike, independent
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -57,6 +57,9 @@ MODELLED, TENTH = (512, 2048), 10
 times, each of which takes about as long as a pass over its rows."""
 FEW = 16
 """The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
+EASY = 1e6
+"""The largest n·d for which L-BFGS begins at once where features are alike and hardly depend on each other: then it
+needs few passes, and these are short. So beyond that a model for such features may pay."""
 LARGER = 1.5
 """The largest anchor, in units of the rows that are copied, in whose place all of these are taken."""
 DEFAULT = GrowingAnchor()
@@ -271,6 +274,12 @@ class Stages:
         return pilot if size == pilot.n else pilot.first_rows(size)
 
 
+def easy(problem: Problem) -> bool:
+    """Whether L-BFGS is to begin at once, for a smooth f, dense rows and one output."""
+    many = problem.outputs == 1 and not problem.sparse and problem.n >= ROWS * problem.d
+    return many and problem.smooth and problem.n * problem.d <= EASY and alike(problem)
+
+
 def coarse_solution(problem: Problem, x: Array, tol: float, journal: Journal, rng: order.Draws) -> Array:
     """Where L-BFGS gets to from x with a quarter of the rows, or as many as are copied at most.
 
@@ -352,7 +361,7 @@ def solve(
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
     many = problem.outputs == 1 and not pilot.sparse and n >= ROWS * problem.d
-    if many and problem.smooth and run.worth_a_look(pilot):
+    if many and problem.smooth and n * problem.d > EASY and run.worth_a_look(pilot):
         run.independent = independent(pilot, run.x)
     whole = pilot if size == n else problem
     if size == n:
