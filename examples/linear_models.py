@@ -10,9 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from vcsg.linear import LinearClassifier, LinearRegressor
 
 rng = np.random.default_rng(0)
-X = (rng.normal(size=(20_000, 30)) + rng.normal(size=(20_000, 1))) * np.linspace(
-    0.1, 10, 30
-)
+X = (rng.normal(size=(20_000, 30)) + rng.normal(size=(20_000, 1))) * np.linspace(0.1, 10, 30)
 margins = (X / np.linspace(0.1, 10, 30)) @ rng.normal(size=30)
 y = np.where(margins + rng.logistic(size=len(X)) > 0, "yes", "no")
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
