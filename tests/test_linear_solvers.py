@@ -479,3 +479,21 @@ def test_a_start_that_is_good_enough_costs_one_pass_for_sparse_rows() -> None:
     assert not good.coef_.any()
     close = LinearClassifier(tol=0.3 * at_zero, fit_intercept=False, random_state=0).fit(rows, y)
     assert close.history_[0].stage != "start"
+
+
+def test_growing_anchors_end_where_their_rows_tell_that_all_have_a_small_gradient() -> None:
+    """Then all rows come next, and not an epoch on those that told so."""
+    rng = np.random.default_rng(0)
+    columns = (300 * rng.random((100_000, 8)) ** 2).astype(np.int32)
+    starts = np.arange(0, 8 * len(columns) + 1, 8, dtype=np.int32)
+    rows = sparse.csr_matrix((np.ones(columns.size), columns.ravel(), starts), shape=(len(columns), 300))
+    rows.sum_duplicates()
+    y = rng.random(len(columns)) < expit(rows @ rng.normal(size=300))
+    coarse = LinearClassifier(tol=3e-2, fit_intercept=False, random_state=0).fit(rows, y).history_
+    fine = LinearClassifier(tol=1e-3, fit_intercept=False, random_state=0).fit(rows, y).history_
+    growing = [[entry for entry in history if entry.stage == "growing"] for history in (coarse, fine)]
+    assert coarse[-1].stage == "full"
+    assert coarse[-1].gradient_norm <= 3e-2
+    before = growing[0][-1]
+    assert coarse[-1].passes == pytest.approx(before.passes + 1), "no epoch between the last anchor and all rows"
+    assert fine[len(growing[1])].passes > growing[1][-1].passes + 1

@@ -60,6 +60,8 @@ FEW = 16
 EASY = 1e6
 """The largest n·d for which L-BFGS begins at once where features are alike and hardly depend on each other: then it
 needs few passes, and these are short. So beyond that a model for such features may pay."""
+NEARLY = 0.8
+"""The ‖∇f‖ of all rows, in units of the tolerance, as some of them tell, for which these are the last before all."""
 LARGER = 1.5
 """The largest anchor, in units of the rows that are copied, in whose place all of these are taken."""
 DEFAULT = GrowingAnchor()
@@ -125,9 +127,12 @@ class Stages:
             spread = variance(anchor, norms[:B], n)
             first = spread if math.isnan(first) else first
             plan = schedule(Facts(epoch, n, spread, first))
+            self.noise = math.sqrt(spread / B) if spread >= 0 else math.inf
+            sure = self.noise**2 * (1 - math.sqrt(8 / (pilot.d + 1)))  # less two standard errors
+            if self.noise <= self.tol and anchor.norm**2 - sure <= (NEARLY * self.tol) ** 2:
+                return plan  # all rows are likely to have a gradient that is small enough
             index = order.sequential(B, plan.b, self.rng)
             step = self.step_size(plan)
-            self.noise = math.sqrt(spread / B) if spread >= 0 else math.inf
             self.x = svrg_epoch(pilot, self.x, anchor, index, step, average=True)
             self.journal.passes += B / n
             again = self.again(pilot, epoch, B)
