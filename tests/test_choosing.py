@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,14 @@ def test_what_is_given_is_not_chosen() -> None:
     assert choose(net(), b=7).options == {"step": Adaptive(rate=RATE, beta2=0.99)}
     assert choose(net(), step="plain").options == {"b": 8}
     assert choose(net(), b=7, step="orthogonal").options == {}
+
+
+def test_a_given_step_that_would_be_chosen_is_no_other_step() -> None:
+    chosen = choose(net())
+    assert chosen.own_step
+    assert choose(net(), **chosen.options) == replace(chosen, options={"step": chosen.options["step"]})
+    for other in ("adaptive", "orthogonal", "plain", replace(chosen.options["step"], rate=2 * RATE)):
+        assert not choose(net(), step=other).own_step
 
 
 def test_choosing_leaves_model_and_generators_as_they_were() -> None:

@@ -294,6 +294,23 @@ def test_a_run_in_other_units_goes_on_from_its_state() -> None:
     assert [group["lr"] for group in second.state["param_groups"]] == [1.0, 2.0**17, 2.0**17]
 
 
+@pytest.mark.parametrize("b", [None, 8, 64])
+def test_a_run_with_the_options_of_a_result_is_the_same_run(b: int | None) -> None:
+    """The step rule among them is the one that `auto` chose, and does not count as one that is given."""
+    first = run(net(), 2, **({} if b is None else {"b": b}))
+    assert "step" in first.options
+    second = run_with(net(), 2, first.options)
+    assert (second.chosen, second.options) == (first.chosen, first.options)
+    assert torch.equal(vector(first.model), vector(second.model))
+    further = run_with(second.model, 4, second.options, state=second.state)
+    assert further.passes >= 4
+
+
+def run_with(model: nn.Module, passes: float, options: dict[str, Any], **others: Any) -> vcsg.Result:
+    y = targets(1e5, 3e5)
+    return vcsg.fit(model, mse_loss, (inputs(), y), passes=passes, test=(inputs(), y), **options, **others)
+
+
 def sorted_data(scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Samples in the order of their targets, which are linear in them."""
     X = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))

@@ -67,6 +67,8 @@ class ChosenOptions:
 
     options: dict[str, Any]
     reason: str
+    own_step: bool = True
+    """Whether the step rule is the one that `auto` chooses, even where it is given, as by the options of a result."""
 
     def because(self, reason: str) -> ChosenOptions:
         """The same, with something else to tell."""
@@ -78,19 +80,20 @@ def choose_options(
 ) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    open_size = given.get("b") is None
-    counted = device == "cpu" and ("step" not in given or open_size)
+    open_size, open_step = given.get("b") is None, "step" not in given or isinstance(given["step"], StepRule)
+    counted = device == "cpu" and (open_step or open_size)
     operations = gradient_operations(model, objective, train) if counted else math.inf
     b = mini_batch(train.n, device, operations) if open_size else given["b"]
     options: dict[str, Any] = {"b": b} if open_size else {}
     words = [f"b = {b} for n = {train.n} on {device}"]
-    if "step" not in given:
-        step, reason = _step(model, b, device, operations)
+    step, reason = _step(model, b, device, operations) if open_step else (None, "")
+    own_step = open_step and given.get("step") in (None, step or auto(b).step)
+    if own_step:
         options |= {} if step is None else {"step": step}
         words.append(reason)
     if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
         words.append(f"a decoupled weight decay of {auto().decay}")
-    return ChosenOptions(options, "; ".join(words))
+    return ChosenOptions(options, "; ".join(words), own_step)
 
 
 def decay_of(given: Mapping[str, Any]) -> float:

@@ -91,7 +91,7 @@ def fit(
             (model, batch) → a number. Classification has "error", the share of wrong predictions, without asking.
         every: the number of passes between two evaluations. The last point is always evaluated.
         test_batch_size: the number of test samples evaluated at once.
-        workers: the number of processes that read a dataset.
+        workers: the number of processes that read a dataset. It changes nothing in the run but its speed.
         collate_fn: makes a batch from a list of the dataset's samples; None is torch's own.
         device: the device that model and batches are moved to; None is the one that the model is on.
         engine: how steps are executed. "graphed" takes many at once as CUDA graphs, for tensors on a GPU; where a model
@@ -150,15 +150,13 @@ def fit(
     lay_out(model, channels_last, place)
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen, units = ChosenOptions({}, ""), None
-    if not workers:  # samples that are for workers to read are not read here
-        with mode(model, True):
-            check_pairs(task, train)
-            check_mean(task, train)
+    with mode(model, True):
+        check_pairs(task, train)
+        check_mean(task, train)
         if method == "auto":
-            units = _units_of(task, train, options, state)
-    if method == "auto":
-        with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
+    if method == "auto":
+        units = _units_of(task, train, chosen.own_step and "lr" not in options, state)
     if units is not None:
         chosen = chosen.because(units.reason)
     optimizer = FiniteSumOptimizer(
@@ -201,12 +199,10 @@ def fit(
     )
 
 
-def _units_of(
-    task: Task, train: SampleSource, options: Mapping[str, Any], state: Mapping[str, Any] | None
-) -> TargetUnits | None:
-    """How the last layer comes to the units of the targets, where the steps are for `auto` to choose."""
+def _units_of(task: Task, train: SampleSource, own_steps: bool, state: Mapping[str, Any] | None) -> TargetUnits | None:
+    """How the last layer comes to the units of the targets, where the steps are those that `auto` chooses."""
     apart = state is None or len(state.get("param_groups", ())) != 1
-    found = target_units(task, train) if apart and not {"lr", "step"} & set(options) else None
+    found = target_units(task, train) if apart and own_steps else None
     if found is None:
         tell_of_large_targets(task, train)
     return found
@@ -229,7 +225,7 @@ def _go_on(optimizer: FiniteSumOptimizer, state: dict[str, Any]) -> None:
         if theirs != ours:
             raise ValueError(
                 f"state= is of a run with {name} = {_told(theirs)}, and here it is {_told(ours)}: a run goes on with "
-                "the same options, targets and workers=; or leave state= out to begin a new one with this model"
+                "the same options and targets; or leave state= out to begin a new one with this model"
             )
     optimizer.load_state_dict(state)
 

@@ -61,13 +61,16 @@ class TensorSource:
 class DatasetSource:
     """Samples of a dataset, which a DataLoader reads by index.
 
-    Its workers persist: a loader is started again at every phase, and would else start new processes each time.
+    Its workers persist: a loader is started again at every phase, and would else start new processes each time. Where
+    there are workers, no sample is read in this process: those that are looked at before a run, one worker reads.
     """
 
     def __init__(self, dataset: Any, device: torch.device, workers: int, collate_fn: Any) -> None:
         self.n = len(dataset)
         self._dataset, self._device = dataset, device
         self._loaders: dict[int, DataLoader[Any]] = {}
+        self._chosen: list[list[int]] = []
+        self._reader: DataLoader[Any] | None = None
         self._options: dict[str, Any] = {
             "num_workers": workers,
             "persistent_workers": workers > 0,
@@ -77,6 +80,7 @@ class DatasetSource:
         }
 
     def draws(self, sampler: PhaseSampler) -> Any:
+        self._reader = None  # its worker ends before those of the run begin
         return DataLoader(self._dataset, batch_sampler=sampler, **self._options)
 
     def batch(self, drawn: Any) -> Any:
@@ -89,16 +93,27 @@ class DatasetSource:
             yield min(size, self.n - start), self.batch(drawn)
 
     def take(self, start: int, count: int = 1) -> Any:
-        """A batch of so many samples from `start` on, read in this process."""
+        """A batch of so many samples from `start` on."""
         return self._read(range(start, start + count))
 
     def some(self, count: int) -> Any:
-        """A batch of up to so many samples, spread over all, read in this process."""
+        """A batch of up to so many samples, spread over all."""
         return self._read(spread(self.n, count))
 
     def _read(self, chosen: Sequence[int]) -> Any:
+        if self._options["num_workers"]:
+            return self._read_by_worker(chosen)
         collate = self._options["collate_fn"] or default_collate
         return self.batch(collate([self._dataset[i] for i in chosen]))
+
+    def _read_by_worker(self, chosen: Sequence[int]) -> Any:
+        """The batch of these samples, by a worker that stays for the next ones; torch's generator is left alone."""
+        if self._reader is None:
+            own = {"num_workers": 1, "generator": torch.Generator().manual_seed(0)}
+            self._reader = DataLoader(self._dataset, batch_sampler=self._chosen, **(self._options | own))
+        self._chosen[:] = [list(chosen)]
+        [drawn] = self._reader
+        return self.batch(drawn)
 
 
 SampleSource = TensorSource | DatasetSource
