@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +44,32 @@ def data() -> tuple[Tensor, Tensor]:
 
 def vector(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [("adaptive", "adaptive steps.*times shorter. Leave"), ("orthogonal", "for all but matrices. Leave")],
+)
+def test_clipping_that_leaves_next_to_nothing_of_steps_is_told_once(
+    step: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such steps have a length of their own, and only clipping makes them shorter with the gradient."""
+    X, y = data()
+    for clip_norm, steps in ((1e-6, 100), (1e-6, 31), (1e6, 100), (None, 100)):
+        model = net()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="vcsg"):
+            vcsg.fit(model, cross_entropy, (X, y), step=step, b=8, clip_norm=clip_norm, passes=8 * steps / N)
+        messages = [record.getMessage() for record in caplog.records if "clip_norm" in record.getMessage()]
+        if (clip_norm, steps) == (1e-6, 100):
+            [message] = messages
+            assert message.startswith("clip_norm = 1e-06, and v was ")
+            assert re.search(told, message)
+        else:
+            assert not messages
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        vcsg.fit(net(), cross_entropy, (X, y), "sgd", b=8, lr=0.1, clip_norm=1e-6, passes=10)
+    assert "clip_norm" not in caplog.text  # plain steps are as long as v is, and a bound of them is what was asked for
 
 
 def walk(optimizer: vcsg.FiniteSumOptimizer, model: nn.Module, passes: float) -> Iterator[tuple[Tensor, Tensor]]:
