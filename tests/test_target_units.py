@@ -462,3 +462,24 @@ def test_a_loss_for_data_with_outliers_has_the_units_of_the_others(missing: bool
         assert (units.scale in (4.0, 8.0), units.far) == (True, True)
         assert units.mean.item() == pytest.approx(20, abs=2)
     assert found(net(), y, known_alone).scale > 1e5
+
+
+def test_outliers_among_targets_of_which_most_are_equal() -> None:
+    """There quartiles tell nothing."""
+    y = torch.where(targets(4.0) > 4, targets(4.0), 0.0)
+    assert 0.1 < (y > 0).float().mean() < 0.25
+    expected = found(net(), y, l1_loss).scale
+    y[(y == 0).nonzero()[0, 0]] = 1e9
+    assert found(net(), y, l1_loss).scale in (expected, 2 * expected)
+
+
+def test_large_targets_are_not_told_of_for_an_outlier_that_the_loss_does_not_heed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    y = targets()
+    y[spread(N, 32)[3]] = 1e9
+    model = net(nn.Linear(16, 1, bias=False))
+    vcsg.fit(model, l1_loss, (inputs(), y), passes=1)
+    assert "the targets are about" not in caplog.text
+    vcsg.fit(model, l1_loss, (inputs(), 1e5 * targets()), passes=1)
+    assert "the targets are about 1.2e+05" in caplog.text

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode, untouched
-from vcsg.training.quantities import alike, in_units_of, is_quantity, losses_of, size
+from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, size
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task, pair
@@ -103,11 +103,11 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
         return
     with mode(task.model, False):  # a loss may be one of what the model returns in training alone
         outputs, targets = _looked_at(task, train)
-    if not isinstance(targets, Tensor) or not _are_wanted(task, outputs, targets):
+    if not isinstance(targets, Tensor):
         return
     parts = outputs if isinstance(outputs, (tuple, list)) else [outputs]
     returned = max((size(t) for t in parts if isinstance(t, Tensor)), default=0.0)
-    wanted = size(targets)
+    wanted = _size_wanted(task, outputs, targets)
     if LARGE * max(1.0, returned) < wanted < math.inf:
         logger.warning(
             "the targets are about %.2g and the model returns about %.2g before its first step: auto takes steps of a "
@@ -124,12 +124,15 @@ def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:
         return task.model(inputs), targets
 
 
-def _are_wanted(task: Task, outputs: Any, targets: Tensor) -> bool:
-    """Whether outputs are to come to the targets, and not to their logarithms or to classes."""
+def _size_wanted(task: Task, outputs: Any, targets: Tensor) -> float:
+    """The size of what outputs are to come to: 0 where that is logarithms of the targets, or classes."""
     equal = alike(targets, outputs) if isinstance(outputs, Tensor) and is_quantity(targets) else None
     if equal is None or not isinstance(outputs, Tensor):
-        return targets.is_floating_point()
-    return in_units_of(task, targets, equal.to(outputs.dtype))
+        return size(targets) if targets.is_floating_point() else 0.0
+    equal = equal.to(outputs.dtype)
+    if not in_units_of(task, targets, equal):
+        return 0.0
+    return size(heeded(task, targets, equal, equal.double().reshape(len(equal), -1)))
 
 
 def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:

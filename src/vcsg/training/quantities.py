@@ -13,6 +13,9 @@ from vcsg.training.task import Task
 FAR, LINEAR, MANY = 8.0, 8.0, 1_000_000
 """How many quartile ranges off a target is far, and the growth of a loss over four times the distance, 4 or 16;
 and how many numbers quartiles are taken of."""
+WIDER = (0.05, 0.95)
+"""The quantiles that take the place of quartiles where these are equal, as where most targets are 0. Of other targets
+they are about three times as far apart."""
 
 
 def is_quantity(targets: Tensor) -> bool:
@@ -41,8 +44,12 @@ def heeded(task: Task, targets: Tensor, equal: Tensor, rows: Tensor) -> Tensor:
     if not losses or not losses[2] - losses[0] < LINEAR * (losses[1] - losses[0]):
         return rows
     some = rows[:: 1 + rows.numel() // MANY]
-    low, high = torch.nanquantile(some, torch.tensor([0.25, 0.75], dtype=rows.dtype, device=rows.device), 0)
-    room = torch.where(high > low, FAR * (high - low), math.inf)
+    at = torch.tensor([0.25, 0.75, *WIDER], dtype=rows.dtype, device=rows.device)
+    low, high, lower, higher = torch.nanquantile(some, at, 0)
+    apart = high > low
+    room = torch.where(apart, FAR * (high - low), FAR / 3 * (higher - lower))
+    low, high = torch.where(apart, low, lower), torch.where(apart, high, higher)
+    room = torch.where(high > low, room, math.inf)
     return torch.maximum(torch.minimum(rows, high + room), low - room)
 
 
