@@ -18,7 +18,7 @@ from vcsg.run.clipping import Clipping
 from vcsg.run.holder import StepNumbers
 from vcsg.run.preconditioning import Correction, correction, precondition
 from vcsg.run.randomness import Randomness
-from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm2, scale
+from vcsg.run.vectors import HALF, add, all_finite, clear, copy_to, lerp, norm2, scale
 
 Closure = Callable[[], Any]
 TRACE = 1e-30
@@ -386,9 +386,9 @@ class Point:
         assert isinstance(self.rule, Adaptive)
         mean, second = self.vector("mean1"), self.second_moments()
         if anew:
-            scale(mean, 0)
+            clear(mean)
         if numbers.moment == 1:
-            scale(second, 0)
+            clear(second)
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
@@ -412,7 +412,7 @@ class Point:
     ) -> list[Tensor]:
         second = self.second_moments()
         if numbers.moment == 1 and second:
-            scale(second, 0)
+            clear(second)
         return precondition(rule, v, added, second, self.correction(numbers))
 
     def correction(self, numbers: StepNumbers) -> Correction:
