@@ -527,6 +527,53 @@ def test_what_a_worker_reads_before_a_run_leaves_torchs_generator_alone() -> Non
     assert not torch.equal(first, again)  # samples that are random are seen to be
 
 
+# --- models and objectives that take gradients themselves
+
+
+class Forces(nn.Module):
+    """The forces of an energy, which are its gradient at the place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.energy = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        [slope] = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+        return -slope
+
+
+def test_a_model_that_takes_gradients_itself_is_fitted_and_evaluated() -> None:
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    result = vcsg.fit(Forces(), mse_loss, (x, -2 * x), passes=20, test=(x, -2 * x), metrics={"same": mse_loss})
+    assert "no operations of the gradient can be counted" in result.chosen
+    assert result.history[-1]["test_loss"] < result.history[0]["test_loss"] / 4
+    assert result.history[-1]["same"] == pytest.approx(result.history[-1]["test_loss"])
+
+
+def equation(model: nn.Module, x: Tensor) -> Tensor:
+    """u' = u and u(0) = 1."""
+    x = x.clone().requires_grad_()
+    u = model(x)
+    [slope] = torch.autograd.grad(u.sum(), x, create_graph=True)
+    return (slope - u).square().mean() + (model(torch.zeros(1, 1)) - 1).square().sum()
+
+
+def test_an_objective_with_derivatives_of_the_model_is_minimised_and_evaluated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+    x = torch.rand(300, 1, generator=torch.Generator().manual_seed(0))
+    result = vcsg.fit(model, None, x, objective=equation, passes=40, test=x, metrics={"residual": equation})
+    assert result.history[-1]["residual"] == pytest.approx(result.history[-1]["test_loss"])
+    assert (model(torch.ones(1, 1)) - math.e).abs().item() < 0.1
+
+
+def test_an_objective_that_fails_with_gradients_too_says_so() -> None:
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        vcsg.fit(regressor(), None, torch.zeros(9, 3), objective=lambda m, x: m(x).mean().detach(), passes=1)
+
+
 # --- the parts of the loop
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -17,7 +18,7 @@ from vcsg.training.evaluation import mode, untouched
 from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, size
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
-from vcsg.training.task import Task, pair
+from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
@@ -47,9 +48,9 @@ def check_mean(task: Task, train: SampleSource) -> None:
     half = min(16, train.n // 2)
     if not half or any(True for _ in task.model.buffers()):
         return
-    with seeded(0, list(task.model.parameters())), torch.no_grad():
+    with seeded(0, list(task.model.parameters())):
         first, second, whole, again = (
-            float(task.value(train.take(start, count)))
+            number(without_gradients(partial(task.value, train.take(start, count))))
             for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))
         )
     together = first + second
@@ -120,8 +121,8 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
 def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:
     """What the model returns for some samples, and their targets."""
     inputs, targets = pair(train.some(LOOKED_AT))
-    with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
-        return task.model(inputs), targets
+    with seeded(0, list(task.model.parameters())):
+        return task.outputs(inputs), targets
 
 
 def _size_wanted(task: Task, outputs: Any, targets: Tensor) -> float:

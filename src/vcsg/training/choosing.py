@@ -123,6 +123,7 @@ def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[Ste
         return chosen, f"the orthogonal step, {size}, whose products are cheap on this device"
     ratio = polar_operations(shapes) / (b * operations) if operations else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
+    told = told if operations else "no operations of the gradient can be counted"
     if ratio <= SHARE:
         return chosen, f"the orthogonal step, {size}: {told}"
     step = adaptive_step(shapes, b)
@@ -184,9 +185,10 @@ def widest(shapes: list[tuple[int, ...]]) -> int:
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
-    """Operations of a gradient per sample, counted on the first two samples.
+    """Operations of a gradient per sample, counted on the first two samples; 0 where they cannot be counted.
 
-    By backward(), because the counter refuses autograd.grad() for models with parametrizations.
+    By backward(), because the counter refuses autograd.grad() for models with parametrizations, and wherever the
+    objective itself calls it.
     """
     params = list(model.parameters())
     gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
@@ -195,13 +197,24 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
     with seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
-        objective(batch).backward()  # type: ignore[no-untyped-call]
+        counted = _counted(objective, batch)
     with torch.no_grad():
         for p, before in zip(params, gradients, strict=True):
             p.grad = before
         for b, before in zip(model.buffers(), buffers, strict=True):
             b.copy_(before)
-    return float(counter.get_total_flops()) / count
+    return float(counter.get_total_flops()) / count if counted else 0.0
+
+
+def _counted(objective: Callable[[Any], Tensor], batch: Any) -> bool:
+    """Evaluate the objective and its gradient; returns False where the counter of operations refuses it."""
+    try:
+        objective(batch).backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if "_will_engine_execute_node" not in str(error):
+            raise
+        return False
+    return True
 
 
 def polar_operations(shapes: list[tuple[int, ...]], iterations: int = 5) -> float:

@@ -25,7 +25,7 @@ def is_quantity(targets: Tensor) -> bool:
 
 def size(values: Tensor) -> float:
     """The root of the mean square of the values, without those that are missing: NaN."""
-    return float(values.double().square().nanmean().sqrt())
+    return float(values.detach().double().square().nanmean().sqrt())
 
 
 def moments(rows: Tensor) -> tuple[Tensor, float]:
