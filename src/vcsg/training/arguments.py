@@ -11,17 +11,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode, untouched
-from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, size
+from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, moments, size
 from vcsg.training.result import COLUMNS
 from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
+OFF = 8.0
+"""How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
 logger = logging.getLogger("vcsg")
 
@@ -116,6 +119,48 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
             wanted,
             returned,
         )
+
+
+def tell_of_inputs(task: Task, train: SampleSource) -> None:
+    """Warn where the first layer is given numbers far from 0, beside their spread over the samples or altogether.
+
+    A step of a fixed length then moves all outputs by as many times more, and the layers that follow may be left
+    without a gradient: the model returns a constant from then on.
+    """
+    found = _first_inputs(task, train)
+    if found is None:
+        return
+    layer, rows = found
+    mean, spread = moments(rows)
+    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread):
+        logger.warning(
+            "the first layer, %s, is given inputs of %.2g ± %.2g: the steps of auto are made for inputs of 0 ± 1, and "
+            "may lead to a model that returns a constant. Standardise the inputs: less their mean, divided by their "
+            "standard deviation",
+            layer,
+            size(mean),
+            spread,
+        )
+
+
+def _first_inputs(task: Task, train: SampleSource) -> tuple[str, Tensor] | None:
+    """The first layer with weights that is evaluated, by its class, and what it is given for some samples."""
+    found: list[tuple[str, Tensor]] = []
+
+    def look(layer: nn.Module, given: tuple[Any, ...]) -> None:
+        if not found and given and isinstance(given[0], Tensor):
+            found.append((type(layer).__name__, given[0].detach().double()))
+
+    layers = [layer for layer in task.model.modules() if isinstance(layer, (nn.Linear, _ConvNd, nn.RNNBase))]
+    hooks = [layer.register_forward_pre_hook(look) for layer in layers]
+    batch = train.some(LOOKED_AT)
+    try:
+        with untouched(task.model), seeded(0, list(task.model.parameters())):
+            without_gradients(lambda: task.value(batch))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
 
 
 def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:

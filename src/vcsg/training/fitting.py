@@ -24,6 +24,7 @@ from vcsg.training.arguments import (
     check_pairs,
     device_of,
     identity,
+    tell_of_inputs,
     tell_of_large_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
@@ -156,7 +157,10 @@ def fit(
         if method == "auto":
             chosen = choose_options(model, task.value, train, options)
     if method == "auto":
-        units = _units_of(task, train, chosen.own_step and "lr" not in options, state)
+        own_steps = chosen.own_step and "lr" not in options
+        units = _units_of(task, train, own_steps, state)
+        if own_steps and state is None:
+            tell_of_inputs(task, train)
     if units is not None:
         chosen = chosen.because(units.reason)
     optimizer = FiniteSumOptimizer(
