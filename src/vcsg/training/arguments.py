@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Mapping
 from functools import partial
 from numbers import Real
@@ -31,6 +32,9 @@ logger = logging.getLogger("vcsg")
 
 def device_of(model: nn.Module, device: torch.device | str | None) -> torch.device:
     """The device that a run is to use: the one given, or the one that the model is on."""
+    if not isinstance(model, nn.Module):
+        made = f", such as {model.__name__}(...)" if isinstance(model, type) else ""
+        raise TypeError(f"model = {reprlib.repr(model)}: give a torch.nn.Module{made}")
     first = next(model.parameters(), None)
     if first is None:
         raise ValueError("the model has no parameters: there is nothing to fit")
@@ -114,8 +118,9 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
     wanted = _size_wanted(task, outputs, targets)
     if LARGE * max(1.0, returned) < wanted < math.inf:
         logger.warning(
-            "the targets are about %.2g and the model returns about %.2g before its first step: auto takes steps of a "
-            "fixed length, and many of them to get there. Standardise the targets, or give lr= for longer steps",
+            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
+            "such numbers, auto takes many steps of its fixed length to get there. Then standardise the targets, or "
+            "give lr= for longer steps",
             wanted,
             returned,
         )

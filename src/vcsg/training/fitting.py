@@ -123,6 +123,7 @@ def fit(
         print(result)
         result.plot("run.png")
     """
+    check_options(options)
     limits = Limits(passes, seconds, ifo, until)
     how = SessionOptions(
         every=every,
@@ -137,7 +138,6 @@ def fit(
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     check_evaluation(task, held_out, test_batch_size)
     check_loading([train, held_out], workers, collate_fn)
-    check_options(options)
     if resume and checkpoint is None:
         raise ValueError("resume=True without a folder to continue from: give checkpoint=")
 

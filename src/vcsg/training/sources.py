@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from vcsg.gpu.graphs import Samples
 from vcsg.run.feeding import PhaseSampler
@@ -156,6 +156,12 @@ def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
     if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
         kinds = ", ".join(type(value).__name__ for value in values[:4])
         raise TypeError(f"{role} is of {kinds}: give tensors alone; torch.from_numpy(array) makes one of an array")
+    parts = values if isinstance(data, (tuple, Mapping)) else [data]
+    columns = [type(value).__name__ for value in parts if _is_column(value)]
+    if columns:
+        raise TypeError(f"{role} is of {', '.join(columns)}: give tensors; torch.tensor(column.to_numpy()) makes one")
+    if isinstance(data, tuple) and 0 < len(data) <= 3 and all(isinstance(value, list) for value in data):
+        raise TypeError(f"{role} is a tuple of lists: give tensors; torch.tensor(values) makes one of a list")
     if isinstance(data, DataLoader):
         raise TypeError(f"{role} is a DataLoader: give its dataset, and workers= and collate_fn= where it needs them")
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
@@ -166,6 +172,11 @@ def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
         )
     if not len(data):
         raise ValueError(f"{role} holds 0 samples: give at least 1")
+
+
+def _is_column(value: Any) -> bool:
+    """Whether this is a column of a table, or a table, as those of pandas."""
+    return hasattr(value, "to_numpy") and not isinstance(value, Dataset)
 
 
 def _move(batch: Any, device: torch.device) -> Any:
