@@ -473,6 +473,23 @@ def test_outliers_among_targets_of_which_most_are_equal() -> None:
     assert found(net(), y, l1_loss).scale in (expected, 2 * expected)
 
 
+def test_extreme_targets_are_told_of_where_the_loss_is_a_square(caplog: pytest.LogCaptureFixture) -> None:
+    """All of a tensor are looked at."""
+    y = targets(n=2000)
+    for value, loss, told in ((1e5, mse_loss, True), (1e5, l1_loss, False), (30.0, mse_loss, False)):
+        caplog.clear()
+        y[1234] = value
+        vcsg.fit(net(), loss, (inputs(2000), y), passes=0.1)
+        assert ("a target is 1e+05, where half of all lie from -0.7" in caplog.text) is told
+        assert ("a target is" in caplog.text) is told
+    caplog.clear()
+    mostly_0 = torch.where(y > 2, 1e5, 0.0)
+    vcsg.fit(net(), mse_loss, (inputs(2000), mostly_0), passes=0.1)
+    of_other_units = torch.cat([targets(n=2000), targets(n=2000), targets(n=2000), targets(1e6, n=2000)], 1)
+    vcsg.fit(net(nn.Linear(16, 4)), mse_loss, (inputs(2000), of_other_units), passes=0.1)
+    assert "a target is" not in caplog.text
+
+
 def test_large_targets_are_not_told_of_for_an_outlier_that_the_loss_does_not_heed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

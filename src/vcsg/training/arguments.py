@@ -17,9 +17,19 @@ from torch.nn.modules.conv import _ConvNd
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode, untouched
-from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, moments, size
+from vcsg.training.quantities import (
+    alike,
+    extreme,
+    grows_with_distance,
+    heeded,
+    in_units_of,
+    is_quantity,
+    losses_of,
+    moments,
+    size,
+)
 from vcsg.training.result import COLUMNS
-from vcsg.training.sources import DatasetSource, SampleSource
+from vcsg.training.sources import DatasetSource, SampleSource, TensorSource
 from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
@@ -123,6 +133,37 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
             "give lr= for longer steps",
             wanted,
             returned,
+        )
+
+
+def tell_of_extreme_targets(task: Task, train: SampleSource) -> None:
+    """Warn where a squared loss follows a few targets that are extremely far from all others.
+
+    All targets are looked at where they are a tensor, and else some.
+    """
+    if task.loss is None:
+        return
+    with untouched(task.model):
+        outputs, targets = _looked_at(task, train)
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or not is_quantity(targets):
+        return
+    equal = alike(targets, outputs)
+    if equal is None:
+        return
+    equal = equal.to(outputs.dtype)
+    if not in_units_of(task, targets, equal) or grows_with_distance(task, targets, equal):
+        return
+    found = extreme(pair(train.take(0, train.n))[1] if isinstance(train, TensorSource) else targets)
+    if found is not None:
+        far, low, high = found
+        logger.warning(
+            "a target is %.2g, where half of all lie from %.2g to %.2g (so far off: %d). A loss that grows with the "
+            "square of the distance has next to nothing of the others. Look at it, or give a loss for data with "
+            "outliers, such as torch.nn.functional.smooth_l1_loss",
+            float(far[far.abs().argmax()]),
+            low,
+            high,
+            far.numel(),
         )
 
 

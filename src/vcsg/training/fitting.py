@@ -24,6 +24,7 @@ from vcsg.training.arguments import (
     check_pairs,
     device_of,
     identity,
+    tell_of_extreme_targets,
     tell_of_inputs,
     tell_of_large_targets,
 )
@@ -161,6 +162,7 @@ def fit(
         units = _units_of(task, train, own_steps, state)
         if own_steps and state is None:
             tell_of_inputs(task, train)
+            tell_of_extreme_targets(task, train)
     if units is not None:
         chosen = chosen.because(units.reason)
     optimizer = FiniteSumOptimizer(
