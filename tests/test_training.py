@@ -521,10 +521,11 @@ def test_what_a_worker_reads_before_a_run_leaves_torchs_generator_alone() -> Non
     expected = torch.rand(3)
     torch.manual_seed(4)
     source = DatasetSource(Numbers(noise=0.1), torch.device("cpu"), 1, None)
-    first, again = source.some(4)[0], source.some(4)[0]
+    first, again = source.take(0, 4)[0], source.take(0, 4)[0]
     assert torch.equal(torch.rand(3), expected)
     assert first.shape == again.shape == (4, 3)
     assert not torch.equal(first, again)  # samples that are random are seen to be
+    assert source.some(4) is source.some(4)
 
 
 # --- models and objectives that take gradients themselves

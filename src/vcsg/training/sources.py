@@ -71,6 +71,7 @@ class DatasetSource:
         self._loaders: dict[int, DataLoader[Any]] = {}
         self._chosen: list[list[int]] = []
         self._reader: DataLoader[Any] | None = None
+        self._some: dict[int, Any] = {}
         self._options: dict[str, Any] = {
             "num_workers": workers,
             "persistent_workers": workers > 0,
@@ -80,7 +81,7 @@ class DatasetSource:
         }
 
     def draws(self, sampler: PhaseSampler) -> Any:
-        self._reader = None  # its worker ends before those of the run begin
+        self._reader, self._some = None, {}  # the worker ends before those of the run begin
         return DataLoader(self._dataset, batch_sampler=sampler, **self._options)
 
     def batch(self, drawn: Any) -> Any:
@@ -97,8 +98,10 @@ class DatasetSource:
         return self._read(range(start, start + count))
 
     def some(self, count: int) -> Any:
-        """A batch of up to so many samples, spread over all."""
-        return self._read(spread(self.n, count))
+        """A batch of up to so many samples, spread over all; read once before a run."""
+        if count not in self._some:
+            self._some[count] = self._read(spread(self.n, count))
+        return self._some[count]
 
     def _read(self, chosen: Sequence[int]) -> Any:
         if self._options["num_workers"]:
