@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,13 @@ CPU = torch.device("cpu")
 def net(*layers: nn.Module) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(20, 16), *(layers or (nn.Tanh(),)), nn.Linear(16, 3))
+
+
+class Last(nn.Module):
+    """The outputs of a recurrent net, without its state."""
+
+    def forward(self, found: tuple[Tensor, Tensor]) -> Tensor:
+        return found[0]
 
 
 def data(n: int = N) -> tuple[Tensor, Tensor]:
@@ -267,6 +276,51 @@ def test_what_is_given_is_not_chosen() -> None:
     assert choose(net(), b=7).options == {"step": Adaptive(rate=RATE, beta2=0.99)}
     assert choose(net(), step="plain").options == {"b": 8}
     assert choose(net(), b=7, step="orthogonal").options == {}
+
+
+class Scaled(nn.Module):
+    """A net that brings its inputs to unit scale itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner((x - 100) / 10)
+
+
+X, Y = data()
+INPUTS: dict[str, tuple[nn.Module, Tensor, dict[str, Any], str]] = {
+    "of unit scale": (net(), X, {}, ""),
+    "ten times that": (net(), 10 * X + 30, {}, ""),
+    "off 0": (net(), X + 100, {}, "the first layer, Linear, is given inputs of 1e.02 ± 1: "),
+    "large": (net(), 300 * X, {}, "the first layer, Linear, is given inputs of .* ± 3e.02: .* Standardise the inputs"),
+    "of a recurrent net": (nn.Sequential(nn.GRU(20, 3), Last()), X + 100, {}, "the first layer, GRU, is given"),
+    "normalised first": (nn.Sequential(nn.BatchNorm1d(20), net()), X + 100, {}, ""),
+    "scaled by the model": (Scaled(), 10 * X + 100, {}, ""),
+    "of an embedding": (nn.Sequential(nn.EmbeddingBag(900, 20), net()), (X.abs() * 100).long(), {}, ""),
+    "with a step that is given": (net(), X + 100, {"lr": 0.001}, ""),
+}
+
+
+@pytest.mark.parametrize(("model", "x", "options", "told"), INPUTS.values(), ids=INPUTS)
+def test_inputs_far_from_0_are_told_of(
+    model: nn.Module, x: Tensor, options: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    vcsg.fit(model, cross_entropy, (x, Y), passes=0.1, **options)
+    assert "inputs of" not in caplog.text if not told else re.search(told, caplog.text)
+    caplog.clear()
+    objective = lambda m, batch: cross_entropy(m(batch[0]), batch[1])  # noqa: E731
+    vcsg.fit(model, None, (x, Y), objective=objective, passes=0.1, **options)
+    assert ("inputs of" in caplog.text) is bool(told)
+
+
+def test_a_given_step_that_would_be_chosen_is_no_other_step() -> None:
+    chosen = choose(net())
+    assert chosen.own_step
+    assert choose(net(), **chosen.options) == replace(chosen, options={"step": chosen.options["step"]})
+    for other in ("adaptive", "orthogonal", "plain", replace(chosen.options["step"], rate=2 * RATE)):
+        assert not choose(net(), step=other).own_step
 
 
 def test_choosing_leaves_model_and_generators_as_they_were() -> None:

@@ -187,6 +187,39 @@ def test_losses_of_a_point_as_good_as_the_first_are_not_condemned(
     assert condemned <= 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("far", [1e9, -1e9])
+def test_a_sample_that_is_far_from_all_others_is_no_divergence(
+    far: float, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its loss is the same at every point, and however small the step: going back from it never ends."""
+    X = torch.randn(500, 4, generator=torch.Generator().manual_seed(seed))
+    y = X[:, :1] - 2 * X[:, 1:2]
+    y[123] = far
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        vcsg.fit(model, torch.nn.functional.l1_loss, (X, y), passes=20, seed=seed)
+    assert "diverged" not in caplog.text
+    kept = torch.arange(500) != 123
+    assert (model(X) - y)[kept].abs().mean() < 0.25 < (y - y[kept].median())[kept].abs().mean() / 5
+
+
+@pytest.mark.parametrize("L", [1e-3, 1e-2])
+def test_a_run_that_diverges_before_any_anchor_judges_it_is_gone_back_from(
+    L: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As before: in the run that diverges, the last losses are large, too."""
+    X = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    y = X[:, :1] - 2 * X[:, 1:2]
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        vcsg.fit(model, torch.nn.functional.mse_loss, (X, y), "sgd", b=8, L=L, passes=20)
+    assert "diverged" in caplog.text
+    assert torch.nn.functional.mse_loss(model(X), y) < 1e-3
+
+
 def test_fewer_steps_than_tell_are_not_judged() -> None:
     watch = Watch(first_loss=2.3, lowest_loss=0.5, loss_scale=2.3)
     assert watch.ending_fault([2.4] * 15) is None
@@ -196,6 +229,7 @@ def test_fewer_steps_than_tell_are_not_judged() -> None:
     assert watch.ending_fault([2.0, 2.8] * 8, goes_on=True) is not None
     assert watch.ending_fault([0.9, 4.2] * 8, goes_on=True) is None  # within the noise
     assert watch.ending_fault([1.0] * 32) is None
+    assert watch.ending_fault([0.4] * 10 + [1e9] * 6) is None  # most are as low as ever, and a few samples are extreme
     assert Watch().ending_fault([1e9] * 32) is None  # nothing is known of the first loss
 
 

@@ -156,11 +156,35 @@ def stepping(name: str = "svrg", **options: Any) -> tuple[nn.Module, vcsg.Finite
     return model, vcsg.FiniteSumOptimizer(model.parameters(), 64, name, **{"batch_size": 8, "lr": 0.1, **options})
 
 
+class Column(list[float]):
+    """A column of a table, as pandas has it."""
+
+    def to_numpy(self) -> list[float]:
+        return list(self)
+
+
+def fitted(model: Any = None, **options: Any) -> vcsg.Result:
+    made = {"data": data(), "passes": 1, **options}
+    return vcsg.fit(net() if model is None else model, cross_entropy, **made)
+
+
 SAID: list[tuple[Any, type[Exception], str]] = [
     (lambda: vcsg.Adam(net().parameters(), 1e-3), ValueError, r"n = 0.001: .* lr=0.001"),
     (lambda: vcsg.SVRG(net().parameters(), TensorDataset(*data())), ValueError, r"n = .*: n=len\(...\) of it"),
     (lambda: vcsg.SGD(net().parameters(), 64, momentum=0.9), TypeError, "no option 'momentum': choose vcsg.Momentum"),
     (lambda: vcsg.Adam(net().parameters(), 64, betas=(0.9, 0.99)), TypeError, "the two are beta= and beta2="),
+    (lambda: fitted(optimizer="adam"), TypeError, "no option 'optimizer': give the name of a method as method="),
+    (lambda: fitted(validation_data=data()), TypeError, "no option 'validation_data': for `fit` that is test="),
+    (lambda: fitted(passes=None, epochs=3), TypeError, "epochs = 3: give passes= for the passes over the data"),
+    (lambda: fitted(nn.Linear), TypeError, r"model = <class .*Linear'>: give a torch.nn.Module, such as Linear\(...\)"),
+    (lambda: fitted(lambda x: x), TypeError, "model = <function .*: give a torch.nn.Module$"),
+    (
+        lambda: fitted(data=tuple(t.tolist() for t in data())),
+        TypeError,
+        "data is a tuple of lists: give tensors; torch",
+    ),
+    (lambda: fitted(data=(Column(), Column())), TypeError, "data is of Column.*: give tensors; torch.tensor"),
+    (lambda: fitted(data=Column()), TypeError, "data is of Column.*: give tensors; torch.tensor"),
     (
         lambda: stepping()[1].step(torch.tensor(1.0)),
         TypeError,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +44,62 @@ def data() -> tuple[Tensor, Tensor]:
 
 def vector(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [("adaptive", "adaptive steps.*times shorter. Leave"), ("orthogonal", "for all but matrices. Leave")],
+)
+def test_clipping_that_leaves_next_to_nothing_of_steps_is_told_once(
+    step: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such steps have a length of their own, and only clipping makes them shorter with the gradient."""
+    X, y = data()
+    for clip_norm, steps in ((1e-6, 100), (1e-6, 31), (1e6, 100), (None, 100)):
+        model = net()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="vcsg"):
+            vcsg.fit(model, cross_entropy, (X, y), step=step, b=8, clip_norm=clip_norm, passes=8 * steps / N)
+        messages = [record.getMessage() for record in caplog.records if "clip_norm" in record.getMessage()]
+        if (clip_norm, steps) == (1e-6, 100):
+            [message] = messages
+            assert message.startswith("clip_norm = 1e-06, and v was ")
+            assert re.search(told, message)
+        else:
+            assert not messages
+    with caplog.at_level(logging.WARNING, logger="vcsg"):
+        vcsg.fit(net(), cross_entropy, (X, y), "sgd", b=8, lr=0.1, clip_norm=1e-6, passes=10)
+    assert "clip_norm" not in caplog.text  # plain steps are as long as v is, and a bound of them is what was asked for
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_polar_factors_of_what_decays_to_nothing_stay_finite(dtype: torch.dtype) -> None:
+    """As momentum does where a layer is dead. The squares of its entries vanish before they do, and not all at once."""
+    matrix = torch.randn(20, 300, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    whole = polar_factors([matrix])[0]
+    smallest = math.log10(torch.finfo(dtype).tiny)
+    for k in range(0, round(-smallest) + 10):
+        [found] = polar_factors([matrix * 10.0**-k])
+        assert torch.linalg.matrix_norm(found, 2) < 1.3
+        if k < -smallest / 2 - 3:
+            assert (found - whole).abs().max() < 1e-4
+
+
+def test_an_average_has_nothing_of_points_that_are_gone_back_from() -> None:
+    """A loss may be finite where its gradient is not. The next step shows it; the average has that point by then."""
+    calls = 0
+
+    def objective(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        loss = cross_entropy(model(batch[0]), batch[1])
+        return loss + (0 * loss.detach() * loss).sqrt() if calls == 30 else loss
+
+    model = net()
+    result = vcsg.fit(model, None, data(), objective=objective, b=8, passes=5)
+    assert calls > 60
+    assert torch.isfinite(vector(model)).all()
+    assert math.isfinite(result.history[-1]["train_loss"])
 
 
 def walk(optimizer: vcsg.FiniteSumOptimizer, model: nn.Module, passes: float) -> Iterator[tuple[Tensor, Tensor]]:

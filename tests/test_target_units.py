@@ -294,6 +294,23 @@ def test_a_run_in_other_units_goes_on_from_its_state() -> None:
     assert [group["lr"] for group in second.state["param_groups"]] == [1.0, 2.0**17, 2.0**17]
 
 
+@pytest.mark.parametrize("b", [None, 8, 64])
+def test_a_run_with_the_options_of_a_result_is_the_same_run(b: int | None) -> None:
+    """The step rule among them is the one that `auto` chose, and does not count as one that is given."""
+    first = run(net(), 2, **({} if b is None else {"b": b}))
+    assert "step" in first.options
+    second = run_with(net(), 2, first.options)
+    assert (second.chosen, second.options) == (first.chosen, first.options)
+    assert torch.equal(vector(first.model), vector(second.model))
+    further = run_with(second.model, 4, second.options, state=second.state)
+    assert further.passes >= 4
+
+
+def run_with(model: nn.Module, passes: float, options: dict[str, Any], **others: Any) -> vcsg.Result:
+    y = targets(1e5, 3e5)
+    return vcsg.fit(model, mse_loss, (inputs(), y), passes=passes, test=(inputs(), y), **options, **others)
+
+
 def sorted_data(scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Samples in the order of their targets, which are linear in them."""
     X = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
@@ -445,3 +462,41 @@ def test_a_loss_for_data_with_outliers_has_the_units_of_the_others(missing: bool
         assert (units.scale in (4.0, 8.0), units.far) == (True, True)
         assert units.mean.item() == pytest.approx(20, abs=2)
     assert found(net(), y, known_alone).scale > 1e5
+
+
+def test_outliers_among_targets_of_which_most_are_equal() -> None:
+    """There quartiles tell nothing."""
+    y = torch.where(targets(4.0) > 4, targets(4.0), 0.0)
+    assert 0.1 < (y > 0).float().mean() < 0.25
+    expected = found(net(), y, l1_loss).scale
+    y[(y == 0).nonzero()[0, 0]] = 1e9
+    assert found(net(), y, l1_loss).scale in (expected, 2 * expected)
+
+
+def test_extreme_targets_are_told_of_where_the_loss_is_a_square(caplog: pytest.LogCaptureFixture) -> None:
+    """All of a tensor are looked at."""
+    y = targets(n=2000)
+    for value, loss, told in ((1e5, mse_loss, True), (1e5, l1_loss, False), (30.0, mse_loss, False)):
+        caplog.clear()
+        y[1234] = value
+        vcsg.fit(net(), loss, (inputs(2000), y), passes=0.1)
+        assert ("a target is 1e+05, where half of all lie from -0.7" in caplog.text) is told
+        assert ("a target is" in caplog.text) is told
+    caplog.clear()
+    mostly_0 = torch.where(y > 2, 1e5, 0.0)
+    vcsg.fit(net(), mse_loss, (inputs(2000), mostly_0), passes=0.1)
+    of_other_units = torch.cat([targets(n=2000), targets(n=2000), targets(n=2000), targets(1e6, n=2000)], 1)
+    vcsg.fit(net(nn.Linear(16, 4)), mse_loss, (inputs(2000), of_other_units), passes=0.1)
+    assert "a target is" not in caplog.text
+
+
+def test_large_targets_are_not_told_of_for_an_outlier_that_the_loss_does_not_heed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    y = targets()
+    y[spread(N, 32)[3]] = 1e9
+    model = net(nn.Linear(16, 1, bias=False))
+    vcsg.fit(model, l1_loss, (inputs(), y), passes=1)
+    assert "the targets are about" not in caplog.text
+    vcsg.fit(model, l1_loss, (inputs(), 1e5 * targets()), passes=1)
+    assert "the targets are about 1.2e+05" in caplog.text

@@ -28,7 +28,7 @@ import vcsg
 from vcsg.training.clock import Clock
 from vcsg.training.evaluation import gradient_norm2
 from vcsg.training.loop import next_evaluation
-from vcsg.training.sources import TensorSource
+from vcsg.training.sources import DatasetSource, TensorSource
 
 METHODS = sorted(vcsg.methods())
 SOURCE = Path(__file__).parent.parent / "src"
@@ -463,17 +463,116 @@ def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path, saved
 
 
 def test_workers_are_started_once_and_not_at_every_phase() -> None:
+    """And one before the run, for the samples that are looked at: this process reads none."""
     readers: set[int] = set()
+    before: set[int] = set()
 
     def objective(model: nn.Module, batch: Any) -> Tensor:
-        readers.update(batch[2].tolist())
+        (readers if torch.is_grad_enabled() else before).update(batch[2].tolist())
         return cross_entropy(model(batch[0]), batch[1])
 
     data = Pairs(with_process)
     result = vcsg.fit(net(), None, data, "svrg", b=8, L=5.0, passes=9, objective=objective, workers=2)
     assert len(result.records) > 2
-    assert os.getpid() not in readers
-    assert len(readers) == 2
+    assert os.getpid() not in readers | before
+    assert (len(readers), len(before), len(readers & before)) == (2, 1, 0)
+
+
+class Numbers:
+    """A dataset of rows, perhaps with noise that is drawn anew each time, and numbers far from unit scale."""
+
+    def __init__(self, noise: float = 0.0, shape: tuple[int, ...] = (1,)) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.rows, self.noise, self.shape = torch.randn(100, 3, generator=generator), noise, shape
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        x = self.rows[i]
+        return x + self.noise * torch.randn(3), (1e5 * x.sum() + 3e5).reshape(self.shape)
+
+
+def regressor() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def test_workers_change_nothing_in_what_auto_chooses_nor_in_the_run() -> None:
+    results = [
+        vcsg.fit(regressor(), mse_loss, Numbers(), passes=2, workers=workers, test=Numbers()) for workers in (0, 1, 2)
+    ]
+    assert "steps of the last layer 2.621e+05 times as long" in results[0].chosen
+    for result in results[1:]:
+        assert result.chosen == results[0].chosen
+        assert torch.equal(vector(result.model), vector(results[0].model))
+
+
+@pytest.mark.parametrize(
+    ("shape", "loss", "fault"), [((), mse_loss, "have one shape"), ((1,), nn.MSELoss(reduction="sum"), "is the sum")]
+)
+def test_with_workers_losses_are_looked_at_as_without(shape: tuple[int, ...], loss: Any, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        vcsg.fit(regressor(), loss, Numbers(shape=shape), passes=1, workers=1)
+
+
+def test_what_a_worker_reads_before_a_run_leaves_torchs_generator_alone() -> None:
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    source = DatasetSource(Numbers(noise=0.1), torch.device("cpu"), 1, None)
+    first, again = source.take(0, 4)[0], source.take(0, 4)[0]
+    assert torch.equal(torch.rand(3), expected)
+    assert first.shape == again.shape == (4, 3)
+    assert not torch.equal(first, again)  # samples that are random are seen to be
+    assert source.some(4) is source.some(4)
+
+
+# --- models and objectives that take gradients themselves
+
+
+class Forces(nn.Module):
+    """The forces of an energy, which are its gradient at the place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.energy = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        [slope] = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+        return -slope
+
+
+def test_a_model_that_takes_gradients_itself_is_fitted_and_evaluated() -> None:
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    result = vcsg.fit(Forces(), mse_loss, (x, -2 * x), passes=20, test=(x, -2 * x), metrics={"same": mse_loss})
+    assert "no operations of the gradient can be counted" in result.chosen
+    assert result.history[-1]["test_loss"] < result.history[0]["test_loss"] / 4
+    assert result.history[-1]["same"] == pytest.approx(result.history[-1]["test_loss"])
+
+
+def equation(model: nn.Module, x: Tensor) -> Tensor:
+    """u' = u and u(0) = 1."""
+    x = x.clone().requires_grad_()
+    u = model(x)
+    [slope] = torch.autograd.grad(u.sum(), x, create_graph=True)
+    return (slope - u).square().mean() + (model(torch.zeros(1, 1)) - 1).square().sum()
+
+
+def test_an_objective_with_derivatives_of_the_model_is_minimised_and_evaluated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+    x = torch.rand(300, 1, generator=torch.Generator().manual_seed(0))
+    result = vcsg.fit(model, None, x, objective=equation, passes=40, test=x, metrics={"residual": equation})
+    assert result.history[-1]["residual"] == pytest.approx(result.history[-1]["test_loss"])
+    assert (model(torch.ones(1, 1)) - math.e).abs().item() < 0.1
+
+
+def test_an_objective_that_fails_with_gradients_too_says_so() -> None:
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        vcsg.fit(regressor(), None, torch.zeros(9, 3), objective=lambda m, x: m(x).mean().detach(), passes=1)
 
 
 # --- the parts of the loop

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vcsg.method.step_rules import Orthogonal, Plain, StepRule, is_matrix
 from vcsg.method.weights import Rule
-from vcsg.run.preconditioning import grouped, iterate, polar_size
+from vcsg.run.preconditioning import grouped, iterate, least_norm, polar_size
 
 STEPS, FEW_STEPS = 32, 4
 """Steps in one graph: with all gradients at the anchor in one pass, and without."""
@@ -199,7 +199,8 @@ class Launch:
         from vcsg.gpu import triton_kernels as kernels
 
         tables, stacks = self._tables, self._tables.stacks
-        options = self._options([v, stacks.parts(stacks.stacked)]) | {"STACKED": stacks.kind}
+        options = self._options([v, stacks.parts(stacks.stacked)])
+        options |= {"STACKED": stacks.kind, "LEAST": least_norm(v[0].dtype)}
         place = (self._table, tables.sizes, tables.owner, tables.start)
         kernels.stack[(tables.blocks,)](*place, stacks.squares, stacks.places, tables.tensors, PARTS=1024, **options)
 

@@ -125,9 +125,13 @@ def _corner(places, tensors, i, at):
 @triton.jit
 def stack(
     table, sizes, owner, start, squares, places, tensors,
-    STACKED: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    LEAST: tl.constexpr, STACKED: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Writes every matrix (row NOW), scaled to norm 1, to its part of a stack (row ANCHOR); other tensors are left."""
+    """Writes every matrix (row NOW), scaled to norm 1, to its part of a stack (row ANCHOR); other tensors are left.
+
+    One whose norm is less than LEAST, and so not known, is divided by that.
+    """
     k = tl.program_id(0)
     i = tl.load(owner + k)
     if tl.load(places + tensors + i) > 0:
@@ -143,7 +147,7 @@ def stack(
         inside = at < tl.load(sizes + i)
         v = tl.load(_spot(table, NOW, tensors, i, at, DTYPE, ALIGNED), mask=inside, other=0.0)
         target = tl.load(table + ANCHOR * tensors + i).to(tl.pointer_type(STACKED))
-        scaled = v / tl.where(norm > 0, norm, 1.0)
+        scaled = v / tl.maximum(norm, LEAST)
         tl.store(target + _corner(places, tensors, i, at), scaled.to(STACKED), mask=inside)
 
 

@@ -17,6 +17,14 @@ ELSEWHERE = {
     "betas": "the two are beta= and beta2=",
     "learning_rate": "that is lr=",
     "epochs": "give passes= to `batches` or `fit`",
+    "optimizer": "give the name of a method as method=",
+    "scheduler": "step it in a loop of your own",
+    "shuffle": "samples are always drawn at random",
+    "sampler": "samples are drawn uniformly; a weight of each belongs in the loss",
+    "num_workers": "for `fit` that is workers=",
+    "callbacks": "one function for the record of every epoch is callback=",
+    "verbose": "for `fit` that is progress=",
+    **dict.fromkeys(("val", "val_data", "validation_data", "eval_data"), "for `fit` that is test="),
 }
 """What options of other libraries are called here."""
 

@@ -375,6 +375,8 @@ class Course:
         """Go back to the last good point and try its epoch again with twice the L."""
         state = self.state
         self._holder.restore("anchor")
+        if self.options.output == "average":
+            self._holder.store("output")  # it has taken in points that are gone back from, be they not finite
         tried = state.L
         state.go_back()
         self._begin_epoch()

@@ -52,7 +52,8 @@ def step_loss_fault(state: CourseState, holder: Holder, L: float | None, losses:
     loss, penalty, least = _value(holder, mean), holder.penalty, _least_change(state, L)
     error = math.sqrt(max(0.0, square - mean * mean) / count)
     back = state.watch.return_fault(loss, error) if count >= MANY_STEPS else None
-    fault = back or state.watch.loss_fault(loss, size + penalty, least=least)
+    grown = state.watch.loss_fault(loss, size + penalty, least=least)
+    fault = back or (grown if state.watch.stays_up(_last_values(state, holder), least) else None)
     if fault or state.position < state.phase.count:
         return fault
     return state.watch.ending_fault(_last_values(state, holder), least, goes_on=True)

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule, is_matrix
+from vcsg.run.clipping import Clipping
 from vcsg.run.holder import StepNumbers
 from vcsg.run.preconditioning import Correction, correction, precondition
 from vcsg.run.randomness import Randomness
-from vcsg.run.vectors import HALF, add, all_finite, copy_to, lerp, norm, norm2, scale
+from vcsg.run.vectors import HALF, add, all_finite, clear, copy_to, lerp, norm2, scale
 
 Closure = Callable[[], Any]
 TRACE = 1e-30
@@ -40,7 +41,8 @@ class Point:
         clip_norm: float | None = None,
         rule: StepRule = Plain(),  # noqa: B008 (a frozen value)
     ) -> None:
-        self.buffers, self._clip_norm, self.rule = list(buffers), clip_norm, rule
+        self.buffers, self.rule = list(buffers), rule
+        self._clipping = None if clip_norm is None else Clipping(clip_norm, rule)
         self.attach(optimizer)
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -56,7 +58,7 @@ class Point:
         self.refresh()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"buffers": self.buffers, "_clip_norm": self._clip_norm, "rule": self.rule}
+        return {"buffers": self.buffers, "_clipping": self._clipping, "rule": self.rule}
 
     @property
     def _optimizer(self) -> Optimizer:
@@ -339,10 +341,8 @@ class Point:
 
     def descend(self, v: list[Tensor], added: list[Tensor], numbers: StepNumbers) -> None:
         """x ← x − η·P(v), v clipped first where that is asked for; x enters the average where there is one."""
-        if self._clip_norm is not None:
-            length = norm(v).item()
-            if length > self._clip_norm:
-                scale(v, self._clip_norm / length)
+        if self._clipping is not None:
+            self._clipping.clip(v)
         direction = v if isinstance(self.rule, Plain) else self._preconditioned(self.rule, v, added, numbers)
         start = 0
         for group in self.groups:
@@ -376,7 +376,7 @@ class Point:
         """Whether torch's fused operation for Adam can take the steps of the adaptive rule."""
         wide = (torch.float32, torch.float64)
         plain = all(p.device.type == "cpu" and p.dtype in wide and p.is_contiguous() for p in self.params)
-        return type(self.rule) is Adaptive and plain and self._clip_norm is None and bool(self.params)
+        return type(self.rule) is Adaptive and plain and self._clipping is None and bool(self.params)
 
     def descend_fused(self, gradient: list[Tensor], anew: bool, numbers: StepNumbers) -> list[Tensor]:
         """x ← x − η·P(v) with v = (1−β)·gradient + βm by one operation of torch's; m ← v, and the gradient becomes v.
@@ -386,9 +386,9 @@ class Point:
         assert isinstance(self.rule, Adaptive)
         mean, second = self.vector("mean1"), self.second_moments()
         if anew:
-            scale(mean, 0)
+            clear(mean)
         if numbers.moment == 1:
-            scale(second, 0)
+            clear(second)
         start = 0
         for group in self.groups:
             params = [p for p in group["params"] if p.requires_grad]
@@ -412,7 +412,7 @@ class Point:
     ) -> list[Tensor]:
         second = self.second_moments()
         if numbers.moment == 1 and second:
-            scale(second, 0)
+            clear(second)
         return precondition(rule, v, added, second, self.correction(numbers))
 
     def correction(self, numbers: StepNumbers) -> Correction:

@@ -123,9 +123,13 @@ def newton_schulz(stack: Tensor, iterations: int) -> Tensor:
     are fast.
     """
     x = stack.to(torch.bfloat16) if stack.is_cuda and stack.dtype == torch.float32 else stack
-    return iterate(
-        x / (torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True) + torch.finfo(x.dtype).tiny), iterations
-    )
+    norm = torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True)
+    return iterate(x / norm.clamp_min(least_norm(x.dtype)), iterations)
+
+
+def least_norm(dtype: torch.dtype) -> float:
+    """The least norm that is known: squares of smaller entries vanish, as where the gradient of a dead layer decays."""
+    return 8 * math.sqrt(torch.finfo(dtype).tiny)
 
 
 def iterate(x: Tensor, iterations: int) -> Tensor:

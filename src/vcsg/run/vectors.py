@@ -44,6 +44,15 @@ def copy_to(target: Tensors, source: Tensors) -> None:
             t.copy_(s)
 
 
+def clear(target: Tensors) -> None:
+    """target ← 0, whatever it holds: 0 times what is not finite would not be 0."""
+    if _FOREACH.get():
+        torch._foreach_zero_(list(target))
+    else:
+        for t in target:
+            t.zero_()
+
+
 def scale(target: Tensors, factor: float) -> None:
     """target ← factor·target."""
     if _FOREACH.get():

@@ -23,6 +23,8 @@ CARRIERS = 8.0
 """Samples that carry a rise of the loss are believed only where a smaller anchor had met so many of them on average."""
 RETURN_ERRORS = 4.0
 """The standard errors of a mean loss of steps that are allowed for, where it is said to be back where it began."""
+VERY_LAST = 5
+"""The losses of last steps of which most have grown where a run diverges, and not where one sample is extreme."""
 LAST_STEPS = 16
 """The losses of last steps that tell whether the point where a run ends is a good one."""
 
@@ -179,6 +181,15 @@ class Watch:
             return 0.0
         return max(self.loss_scale, abs(self.first_loss), self.first_loss - self.lowest_loss, least)
 
+    def stays_up(self, losses: Sequence[float], least: float = 0.0) -> bool:
+        """Whether most of the very last of these losses are far above the lowest.
+
+        The mean of many alone does not tell: a sample that is far from all others brings it to any size, at every point
+        and however small the step. Where a run diverges, the losses of all samples are large.
+        """
+        last = losses[-VERY_LAST:]
+        return not last or statistics.median(last) > self.lowest_loss + LOSS_GROWTH * self._scale(least)
+
     def ending_fault(self, losses: Sequence[float], least: float = 0.0, goes_on: bool = False) -> str | None:
         """Say what is wrong with the point where steps of these losses, the last `LAST_STEPS` or fewer, have led.
 
@@ -190,7 +201,7 @@ class Watch:
         """
         first, lowest = self._references()
         fall, scale = first - lowest, self._scale(least)
-        if len(losses) < LAST_STEPS or not scale:
+        if len(losses) < LAST_STEPS or not scale or statistics.median(losses) <= lowest:
             return None
         margin = RETURN_ERRORS * statistics.stdev(losses) / math.sqrt(len(losses)) if goes_on else 0.0
         if fall > abs(first) / 2 and _typical_excess(losses, lowest, fall) - margin > (0.75 if goes_on else 0.9) * fall:

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Mapping
+from functools import partial
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import mode, untouched
-from vcsg.training.quantities import alike, in_units_of, is_quantity, losses_of, size
+from vcsg.training.quantities import (
+    alike,
+    extreme,
+    grows_with_distance,
+    heeded,
+    in_units_of,
+    is_quantity,
+    losses_of,
+    moments,
+    size,
+)
 from vcsg.training.result import COLUMNS
-from vcsg.training.sources import DatasetSource, SampleSource
-from vcsg.training.task import Task, pair
+from vcsg.training.sources import DatasetSource, SampleSource, TensorSource
+from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
+OFF = 8.0
+"""How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
 logger = logging.getLogger("vcsg")
 
 
 def device_of(model: nn.Module, device: torch.device | str | None) -> torch.device:
     """The device that a run is to use: the one given, or the one that the model is on."""
+    if not isinstance(model, nn.Module):
+        made = f", such as {model.__name__}(...)" if isinstance(model, type) else ""
+        raise TypeError(f"model = {reprlib.repr(model)}: give a torch.nn.Module{made}")
     first = next(model.parameters(), None)
     if first is None:
         raise ValueError("the model has no parameters: there is nothing to fit")
@@ -47,9 +65,9 @@ def check_mean(task: Task, train: SampleSource) -> None:
     half = min(16, train.n // 2)
     if not half or any(True for _ in task.model.buffers()):
         return
-    with seeded(0, list(task.model.parameters())), torch.no_grad():
+    with seeded(0, list(task.model.parameters())):
         first, second, whole, again = (
-            float(task.value(train.take(start, count)))
+            number(without_gradients(partial(task.value, train.take(start, count))))
             for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))
         )
     together = first + second
@@ -103,33 +121,110 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
         return
     with mode(task.model, False):  # a loss may be one of what the model returns in training alone
         outputs, targets = _looked_at(task, train)
-    if not isinstance(targets, Tensor) or not _are_wanted(task, outputs, targets):
+    if not isinstance(targets, Tensor):
         return
     parts = outputs if isinstance(outputs, (tuple, list)) else [outputs]
     returned = max((size(t) for t in parts if isinstance(t, Tensor)), default=0.0)
-    wanted = size(targets)
+    wanted = _size_wanted(task, outputs, targets)
     if LARGE * max(1.0, returned) < wanted < math.inf:
         logger.warning(
-            "the targets are about %.2g and the model returns about %.2g before its first step: auto takes steps of a "
-            "fixed length, and many of them to get there. Standardise the targets, or give lr= for longer steps",
+            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
+            "such numbers, auto takes many steps of its fixed length to get there. Then standardise the targets, or "
+            "give lr= for longer steps",
             wanted,
             returned,
         )
 
 
+def tell_of_extreme_targets(task: Task, train: SampleSource) -> None:
+    """Warn where a squared loss follows a few targets that are extremely far from all others.
+
+    All targets are looked at where they are a tensor, and else some.
+    """
+    if task.loss is None:
+        return
+    with untouched(task.model):
+        outputs, targets = _looked_at(task, train)
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or not is_quantity(targets):
+        return
+    equal = alike(targets, outputs)
+    if equal is None:
+        return
+    equal = equal.to(outputs.dtype)
+    if not in_units_of(task, targets, equal) or grows_with_distance(task, targets, equal):
+        return
+    found = extreme(pair(train.take(0, train.n))[1] if isinstance(train, TensorSource) else targets)
+    if found is not None:
+        far, low, high = found
+        logger.warning(
+            "a target is %.2g, where half of all lie from %.2g to %.2g (so far off: %d). A loss that grows with the "
+            "square of the distance has next to nothing of the others. Look at it, or give a loss for data with "
+            "outliers, such as torch.nn.functional.smooth_l1_loss",
+            float(far[far.abs().argmax()]),
+            low,
+            high,
+            far.numel(),
+        )
+
+
+def tell_of_inputs(task: Task, train: SampleSource) -> None:
+    """Warn where the first layer is given numbers far from 0, beside their spread over the samples or altogether.
+
+    A step of a fixed length then moves all outputs by as many times more, and the layers that follow may be left
+    without a gradient: the model returns a constant from then on.
+    """
+    found = _first_inputs(task, train)
+    if found is None:
+        return
+    layer, rows = found
+    mean, spread = moments(rows)
+    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread):
+        logger.warning(
+            "the first layer, %s, is given inputs of %.2g ± %.2g: the steps of auto are made for inputs of 0 ± 1, and "
+            "may lead to a model that returns a constant. Standardise the inputs: less their mean, divided by their "
+            "standard deviation",
+            layer,
+            size(mean),
+            spread,
+        )
+
+
+def _first_inputs(task: Task, train: SampleSource) -> tuple[str, Tensor] | None:
+    """The first layer with weights that is evaluated, by its class, and what it is given for some samples."""
+    found: list[tuple[str, Tensor]] = []
+
+    def look(layer: nn.Module, given: tuple[Any, ...]) -> None:
+        if not found and given and isinstance(given[0], Tensor):
+            found.append((type(layer).__name__, given[0].detach().double()))
+
+    layers = [layer for layer in task.model.modules() if isinstance(layer, (nn.Linear, _ConvNd, nn.RNNBase))]
+    hooks = [layer.register_forward_pre_hook(look) for layer in layers]
+    batch = train.some(LOOKED_AT)
+    try:
+        with untouched(task.model), seeded(0, list(task.model.parameters())):
+            without_gradients(lambda: task.value(batch))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found[0] if found else None
+
+
 def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:
     """What the model returns for some samples, and their targets."""
     inputs, targets = pair(train.some(LOOKED_AT))
-    with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
-        return task.model(inputs), targets
+    with seeded(0, list(task.model.parameters())):
+        return task.outputs(inputs), targets
 
 
-def _are_wanted(task: Task, outputs: Any, targets: Tensor) -> bool:
-    """Whether outputs are to come to the targets, and not to their logarithms or to classes."""
+def _size_wanted(task: Task, outputs: Any, targets: Tensor) -> float:
+    """The size of what outputs are to come to: 0 where that is logarithms of the targets, or classes."""
     equal = alike(targets, outputs) if isinstance(outputs, Tensor) and is_quantity(targets) else None
     if equal is None or not isinstance(outputs, Tensor):
-        return targets.is_floating_point()
-    return in_units_of(task, targets, equal.to(outputs.dtype))
+        return size(targets) if targets.is_floating_point() else 0.0
+    equal = equal.to(outputs.dtype)
+    if not in_units_of(task, targets, equal):
+        return 0.0
+    return size(heeded(task, targets, equal, equal.double().reshape(len(equal), -1)))
 
 
 def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:

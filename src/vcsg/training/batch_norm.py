@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
+from vcsg.training.task import without_gradients
 
 SAMPLES, BATCH = 8192, 512
 """The most samples that statistics are measured from, and how many at once."""
@@ -30,11 +31,11 @@ def measure_statistics(model: nn.Module, objective: Callable[[Any], Tensor], tra
             layer.reset_running_stats()
             layer.momentum = None  # the plain mean over batches
         seen = 0
-        with torch.no_grad(), seeded(0, model.parameters()):
+        with seeded(0, model.parameters()):
             for count, batch in train.parts(BATCH):
                 if count == 1 and seen:
                     break  # the last one, alone: it has no variance
-                objective(batch)
+                without_gradients(partial(objective, batch))
                 seen += count
                 if seen >= SAMPLES:
                     break

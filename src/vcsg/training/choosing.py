@@ -67,6 +67,8 @@ class ChosenOptions:
 
     options: dict[str, Any]
     reason: str
+    own_step: bool = True
+    """Whether the step rule is the one that `auto` chooses, even where it is given, as by the options of a result."""
 
     def because(self, reason: str) -> ChosenOptions:
         """The same, with something else to tell."""
@@ -78,19 +80,20 @@ def choose_options(
 ) -> ChosenOptions:
     """Choose b and the step rule, as far as they are not given."""
     device = next(model.parameters()).device.type
-    open_size = given.get("b") is None
-    counted = device == "cpu" and ("step" not in given or open_size)
+    open_size, open_step = given.get("b") is None, "step" not in given or isinstance(given["step"], StepRule)
+    counted = device == "cpu" and (open_step or open_size)
     operations = gradient_operations(model, objective, train) if counted else math.inf
     b = mini_batch(train.n, device, operations) if open_size else given["b"]
     options: dict[str, Any] = {"b": b} if open_size else {}
     words = [f"b = {b} for n = {train.n} on {device}"]
-    if "step" not in given:
-        step, reason = _step(model, b, device, operations)
+    step, reason = _step(model, b, device, operations) if open_step else (None, "")
+    own_step = open_step and given.get("step") in (None, step or auto(b).step)
+    if own_step:
         options |= {} if step is None else {"step": step}
         words.append(reason)
     if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
         words.append(f"a decoupled weight decay of {auto().decay}")
-    return ChosenOptions(options, "; ".join(words))
+    return ChosenOptions(options, "; ".join(words), own_step)
 
 
 def decay_of(given: Mapping[str, Any]) -> float:
@@ -120,6 +123,7 @@ def _step(model: nn.Module, b: int, device: str, operations: float) -> tuple[Ste
         return chosen, f"the orthogonal step, {size}, whose products are cheap on this device"
     ratio = polar_operations(shapes) / (b * operations) if operations else math.inf
     told = f"polar factors take {ratio:.2g} times the operations of the gradient"
+    told = told if operations else "no operations of the gradient can be counted"
     if ratio <= SHARE:
         return chosen, f"the orthogonal step, {size}: {told}"
     step = adaptive_step(shapes, b)
@@ -181,9 +185,10 @@ def widest(shapes: list[tuple[int, ...]]) -> int:
 
 
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
-    """Operations of a gradient per sample, counted on the first two samples.
+    """Operations of a gradient per sample, counted on the first two samples; 0 where they cannot be counted.
 
-    By backward(), because the counter refuses autograd.grad() for models with parametrizations.
+    By backward(), because the counter refuses autograd.grad() for models with parametrizations, and wherever the
+    objective itself calls it.
     """
     params = list(model.parameters())
     gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
@@ -192,13 +197,24 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
     with seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
-        objective(batch).backward()  # type: ignore[no-untyped-call]
+        counted = _counted(objective, batch)
     with torch.no_grad():
         for p, before in zip(params, gradients, strict=True):
             p.grad = before
         for b, before in zip(model.buffers(), buffers, strict=True):
             b.copy_(before)
-    return float(counter.get_total_flops()) / count
+    return float(counter.get_total_flops()) / count if counted else 0.0
+
+
+def _counted(objective: Callable[[Any], Tensor], batch: Any) -> bool:
+    """Evaluate the objective and its gradient; returns False where the counter of operations refuses it."""
+    try:
+        objective(batch).backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if "_will_engine_execute_node" not in str(error):
+            raise
+        return False
+    return True
 
 
 def polar_operations(shapes: list[tuple[int, ...]], iterations: int = 5) -> float:

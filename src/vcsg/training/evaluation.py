@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
+from vcsg.training.task import without_gradients
 
 
 def means(
@@ -19,9 +21,9 @@ def means(
 ) -> dict[str, float]:
     """The means over all samples of the numbers that `measure` returns for a batch, `size` samples at once."""
     sums = dict[str, float]()
-    with torch.no_grad(), mode(model, False), seeded(0, model.parameters()):
+    with mode(model, False), seeded(0, model.parameters()):
         for count, batch in source.parts(size):
-            for name, value in measure(batch).items():
+            for name, value in without_gradients(partial(measure, batch)).items():
                 sums[name] = sums.get(name, 0.0) + value * count / source.n
     return sums
 

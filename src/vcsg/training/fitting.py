@@ -24,6 +24,8 @@ from vcsg.training.arguments import (
     check_pairs,
     device_of,
     identity,
+    tell_of_extreme_targets,
+    tell_of_inputs,
     tell_of_large_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
@@ -91,7 +93,7 @@ def fit(
             (model, batch) → a number. Classification has "error", the share of wrong predictions, without asking.
         every: the number of passes between two evaluations. The last point is always evaluated.
         test_batch_size: the number of test samples evaluated at once.
-        workers: the number of processes that read a dataset.
+        workers: the number of processes that read a dataset. It changes nothing in the run but its speed.
         collate_fn: makes a batch from a list of the dataset's samples; None is torch's own.
         device: the device that model and batches are moved to; None is the one that the model is on.
         engine: how steps are executed. "graphed" takes many at once as CUDA graphs, for tensors on a GPU; where a model
@@ -122,6 +124,7 @@ def fit(
         print(result)
         result.plot("run.png")
     """
+    check_options(options)
     limits = Limits(passes, seconds, ifo, until)
     how = SessionOptions(
         every=every,
@@ -136,7 +139,6 @@ def fit(
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     check_evaluation(task, held_out, test_batch_size)
     check_loading([train, held_out], workers, collate_fn)
-    check_options(options)
     if resume and checkpoint is None:
         raise ValueError("resume=True without a folder to continue from: give checkpoint=")
 
@@ -150,15 +152,17 @@ def fit(
     lay_out(model, channels_last, place)
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen, units = ChosenOptions({}, ""), None
-    if not workers:  # samples that are for workers to read are not read here
-        with mode(model, True):
-            check_pairs(task, train)
-            check_mean(task, train)
+    with mode(model, True):
+        check_pairs(task, train)
+        check_mean(task, train)
         if method == "auto":
-            units = _units_of(task, train, options, state)
-    if method == "auto":
-        with mode(model, True):
             chosen = choose_options(model, task.value, train, options)
+    if method == "auto":
+        own_steps = chosen.own_step and "lr" not in options
+        units = _units_of(task, train, own_steps, state)
+        if own_steps and state is None:
+            tell_of_inputs(task, train)
+            tell_of_extreme_targets(task, train)
     if units is not None:
         chosen = chosen.because(units.reason)
     optimizer = FiniteSumOptimizer(
@@ -201,12 +205,10 @@ def fit(
     )
 
 
-def _units_of(
-    task: Task, train: SampleSource, options: Mapping[str, Any], state: Mapping[str, Any] | None
-) -> TargetUnits | None:
-    """How the last layer comes to the units of the targets, where the steps are for `auto` to choose."""
+def _units_of(task: Task, train: SampleSource, own_steps: bool, state: Mapping[str, Any] | None) -> TargetUnits | None:
+    """How the last layer comes to the units of the targets, where the steps are those that `auto` chooses."""
     apart = state is None or len(state.get("param_groups", ())) != 1
-    found = target_units(task, train) if apart and not {"lr", "step"} & set(options) else None
+    found = target_units(task, train) if apart and own_steps else None
     if found is None:
         tell_of_large_targets(task, train)
     return found
@@ -229,7 +231,7 @@ def _go_on(optimizer: FiniteSumOptimizer, state: dict[str, Any]) -> None:
         if theirs != ours:
             raise ValueError(
                 f"state= is of a run with {name} = {_told(theirs)}, and here it is {_told(ours)}: a run goes on with "
-                "the same options, targets and workers=; or leave state= out to begin a new one with this model"
+                "the same options and targets; or leave state= out to begin a new one with this model"
             )
     optimizer.load_state_dict(state)
 

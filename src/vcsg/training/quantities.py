@@ -13,6 +13,11 @@ from vcsg.training.task import Task
 FAR, LINEAR, MANY = 8.0, 8.0, 1_000_000
 """How many quartile ranges off a target is far, and the growth of a loss over four times the distance, 4 or 16;
 and how many numbers quartiles are taken of."""
+EXTREME = 1000.0
+"""How many quartile ranges off a target is extreme: a squared loss is then that of such targets, and of no others."""
+WIDER = (0.05, 0.95)
+"""The quantiles that take the place of quartiles where these are equal, as where most targets are 0. Of other targets
+they are about three times as far apart."""
 
 
 def is_quantity(targets: Tensor) -> bool:
@@ -22,7 +27,7 @@ def is_quantity(targets: Tensor) -> bool:
 
 def size(values: Tensor) -> float:
     """The root of the mean square of the values, without those that are missing: NaN."""
-    return float(values.double().square().nanmean().sqrt())
+    return float(values.detach().double().square().nanmean().sqrt())
 
 
 def moments(rows: Tensor) -> tuple[Tensor, float]:
@@ -36,14 +41,35 @@ def heeded(task: Task, targets: Tensor, equal: Tensor, rows: Tensor) -> Tensor:
 
     A loss is chosen so for its outliers not to count for much, and one in a sample would else be all of its spread.
     """
-    away, equal = equal.abs().nanmean(), present(equal)
-    losses = losses_of(task, targets, *(equal + k * away for k in (0, 1, 4)))
-    if not losses or not losses[2] - losses[0] < LINEAR * (losses[1] - losses[0]):
+    if not grows_with_distance(task, targets, equal):
         return rows
     some = rows[:: 1 + rows.numel() // MANY]
-    low, high = torch.nanquantile(some, torch.tensor([0.25, 0.75], dtype=rows.dtype, device=rows.device), 0)
-    room = torch.where(high > low, FAR * (high - low), math.inf)
+    at = torch.tensor([0.25, 0.75, *WIDER], dtype=rows.dtype, device=rows.device)
+    low, high, lower, higher = torch.nanquantile(some, at, 0)
+    apart = high > low
+    room = torch.where(apart, FAR * (high - low), FAR / 3 * (higher - lower))
+    low, high = torch.where(apart, low, lower), torch.where(apart, high, higher)
+    room = torch.where(high > low, room, math.inf)
     return torch.maximum(torch.minimum(rows, high + room), low - room)
+
+
+def grows_with_distance(task: Task, targets: Tensor, equal: Tensor) -> bool:
+    """Whether the loss grows with the distance of outputs from targets alone, and not with its square."""
+    away, equal = equal.abs().nanmean(), present(equal)
+    losses = losses_of(task, targets, *(equal + k * away for k in (0, 1, 4)))
+    return bool(losses) and losses[2] - losses[0] < LINEAR * (losses[1] - losses[0])
+
+
+def extreme(targets: Tensor) -> tuple[Tensor, float, float] | None:
+    """The targets that are more than `EXTREME` quartile ranges off, and the quartiles of all; None without any."""
+    rows = targets[:: 1 + targets.numel() // MANY].double().reshape(-1, targets[0].numel())
+    at = torch.tensor([0.25, 0.75], dtype=rows.dtype, device=rows.device)
+    low, high = torch.nanquantile(rows, at, 0)
+    all_low, all_high = (float(t) for t in torch.nanquantile(rows, at))
+    spread = (high - low).clamp_min(all_high - all_low)
+    off = torch.maximum(rows - high, low - rows)
+    far = rows[(off > EXTREME * spread) & (spread > 0)]
+    return (far, all_low, all_high) if far.numel() else None
 
 
 def present(values: Tensor) -> Tensor:

@@ -33,7 +33,10 @@ class Result:
     """The model, at the point that the method returns."""
     method: str
     options: dict[str, Any]
-    """The options as they were given, and the seed."""
+    """The options as they were given, what `auto` chose of them, and the seed.
+
+    The method with these options, on the same data and from the same start, for as many passes, is the same run.
+    """
     n: int
     """The number of training samples."""
     history: list[dict[str, float]]

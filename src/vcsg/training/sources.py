@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from vcsg.gpu.graphs import Samples
 from vcsg.run.feeding import PhaseSampler
@@ -61,13 +61,17 @@ class TensorSource:
 class DatasetSource:
     """Samples of a dataset, which a DataLoader reads by index.
 
-    Its workers persist: a loader is started again at every phase, and would else start new processes each time.
+    Its workers persist: a loader is started again at every phase, and would else start new processes each time. Where
+    there are workers, no sample is read in this process: those that are looked at before a run, one worker reads.
     """
 
     def __init__(self, dataset: Any, device: torch.device, workers: int, collate_fn: Any) -> None:
         self.n = len(dataset)
         self._dataset, self._device = dataset, device
         self._loaders: dict[int, DataLoader[Any]] = {}
+        self._chosen: list[list[int]] = []
+        self._reader: DataLoader[Any] | None = None
+        self._some: dict[int, Any] = {}
         self._options: dict[str, Any] = {
             "num_workers": workers,
             "persistent_workers": workers > 0,
@@ -77,6 +81,7 @@ class DatasetSource:
         }
 
     def draws(self, sampler: PhaseSampler) -> Any:
+        self._reader, self._some = None, {}  # the worker ends before those of the run begin
         return DataLoader(self._dataset, batch_sampler=sampler, **self._options)
 
     def batch(self, drawn: Any) -> Any:
@@ -89,16 +94,29 @@ class DatasetSource:
             yield min(size, self.n - start), self.batch(drawn)
 
     def take(self, start: int, count: int = 1) -> Any:
-        """A batch of so many samples from `start` on, read in this process."""
+        """A batch of so many samples from `start` on."""
         return self._read(range(start, start + count))
 
     def some(self, count: int) -> Any:
-        """A batch of up to so many samples, spread over all, read in this process."""
-        return self._read(spread(self.n, count))
+        """A batch of up to so many samples, spread over all; read once before a run."""
+        if count not in self._some:
+            self._some[count] = self._read(spread(self.n, count))
+        return self._some[count]
 
     def _read(self, chosen: Sequence[int]) -> Any:
+        if self._options["num_workers"]:
+            return self._read_by_worker(chosen)
         collate = self._options["collate_fn"] or default_collate
         return self.batch(collate([self._dataset[i] for i in chosen]))
+
+    def _read_by_worker(self, chosen: Sequence[int]) -> Any:
+        """The batch of these samples, by a worker that stays for the next ones; torch's generator is left alone."""
+        if self._reader is None:
+            own = {"num_workers": 1, "generator": torch.Generator().manual_seed(0)}
+            self._reader = DataLoader(self._dataset, batch_sampler=self._chosen, **(self._options | own))
+        self._chosen[:] = [list(chosen)]
+        [drawn] = self._reader
+        return self.batch(drawn)
 
 
 SampleSource = TensorSource | DatasetSource
@@ -141,6 +159,12 @@ def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
     if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
         kinds = ", ".join(type(value).__name__ for value in values[:4])
         raise TypeError(f"{role} is of {kinds}: give tensors alone; torch.from_numpy(array) makes one of an array")
+    parts = values if isinstance(data, (tuple, Mapping)) else [data]
+    columns = [type(value).__name__ for value in parts if _is_column(value)]
+    if columns:
+        raise TypeError(f"{role} is of {', '.join(columns)}: give tensors; torch.tensor(column.to_numpy()) makes one")
+    if isinstance(data, tuple) and 0 < len(data) <= 3 and all(isinstance(value, list) for value in data):
+        raise TypeError(f"{role} is a tuple of lists: give tensors; torch.tensor(values) makes one of a list")
     if isinstance(data, DataLoader):
         raise TypeError(f"{role} is a DataLoader: give its dataset, and workers= and collate_fn= where it needs them")
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
@@ -151,6 +175,11 @@ def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
         )
     if not len(data):
         raise ValueError(f"{role} holds 0 samples: give at least 1")
+
+
+def _is_column(value: Any) -> bool:
+    """Whether this is a column of a table, or a table, as those of pandas."""
+    return hasattr(value, "to_numpy") and not isinstance(value, Dataset)
 
 
 def _move(batch: Any, device: torch.device) -> Any:

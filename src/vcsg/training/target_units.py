@@ -149,8 +149,8 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _outputs(task: Task, inputs: Any) -> Any:
-    with task.context(), seeded(0, list(task.model.parameters())), torch.no_grad():
-        return task.model(inputs)
+    with seeded(0, list(task.model.parameters())):
+        return task.outputs(inputs)
 
 
 def _gain(task: Task, inputs: Any, outputs: Tensor, layer: nn.Module, delta: float) -> float | None:

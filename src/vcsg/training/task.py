@@ -6,10 +6,12 @@ import reprlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,39 @@ class Task:
         """The mean loss of a batch."""
         return self.evaluate(batch)[0]
 
+    def outputs(self, inputs: Any) -> Any:
+        """What the model returns, without gradients."""
+        with self.context():
+            found = without_gradients(lambda: self.model(inputs))
+        return found.detach() if isinstance(found, Tensor) else found
+
     def measure(self, batch: Any) -> dict[str, float]:
         """The mean loss of a batch of test samples, the error for classification, and the metrics."""
         value, outputs, targets = self.evaluate(batch)
-        found = {"test_loss": float(value)}
+        found = {"test_loss": number(value)}
         if _classifies(outputs, targets):
             found["error"] = float((outputs.argmax(1) != targets).float().mean())
-        return found | {name: float(metric(outputs, targets)) for name, metric in self.metrics.items()}
+        return found | {name: number(metric(outputs, targets)) for name, metric in self.metrics.items()}
+
+
+def without_gradients(evaluate: Callable[[], Found]) -> Found:
+    """What the function returns without gradients, or with them where the model or its objective takes some itself.
+
+    Forces are gradients of an energy, and the residual of a differential equation has derivatives of the model.
+    """
+    try:
+        with torch.no_grad():
+            return evaluate()
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    with torch.enable_grad():
+        return evaluate()
+
+
+def number(value: Any) -> float:
+    """A loss or the value of a metric as a number, whether it has a gradient or not."""
+    return float(value.detach() if isinstance(value, Tensor) else value)
 
 
 def scalar(value: Any) -> Tensor:
