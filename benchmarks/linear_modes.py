@@ -7,6 +7,7 @@
     python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
     python benchmarks/linear_modes.py poisson                    small Poisson regressions, beside scikit-learn
     python benchmarks/linear_modes.py ridge                      least squares with an L2 penalty, beside Ridge
+    python benchmarks/linear_modes.py blocks                     Newton steps block by block, beside L-BFGS
     python benchmarks/linear_modes.py cross-validation           the L1 penalty by five folds, beside scikit-learn
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
 
@@ -58,6 +59,7 @@ from vcsg.linear import (
     out_of_core,
 )
 from vcsg.linear.duality import duality_gap
+from vcsg.linear.solvers import incremental
 
 FIRST_FIT = """
 import resource, sys
@@ -504,6 +506,37 @@ def _ridge_solvers(X: Any, y: Any, tol: float) -> dict[str, Callable[[], Any]]:
     return found
 
 
+BLOCKWISE = (
+    (200_000, 100, 0.9), (200_000, 100, 0.5), (200_000, 100, 0.0), (100_000, 300, 0.0), (1_000_000, 50, 0.0),
+    (200_000, 60, 0.5),
+)  # fmt: skip
+"""Rows, features, and the correlation of neighbours."""
+
+
+def blocks_in_turn(repeats: int) -> None:
+    """Logistic regression on many rows, ended by L-BFGS and by Newton steps block by block: times and passes."""
+    for n, d, correlation in BLOCKWISE:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, d))
+        for j in range(1, d):
+            X[:, j] = correlation * X[:, j - 1] + np.sqrt(1 - correlation**2) * X[:, j]
+        y = X @ rng.standard_normal(d) * 2 / np.sqrt(d) + rng.logistic(size=n) > 0
+        for tol in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
+            model = LinearClassifier(alpha=1 / n, tol=tol, random_state=0)
+
+            def fit(least: float, model: Any = model, X: Any = X, y: Any = y) -> float:
+                incremental.WORK = least
+                return float(model.fit(X, y).history_[-1].passes)
+
+            usual = incremental.WORK
+            runs: dict[str, Callable[[], Any]] = {"ours": partial(fit, usual), "L-BFGS": partial(fit, np.inf)}
+            passes = {name: run() for name, run in runs.items()}
+            medians = in_turn(runs, repeats)
+            told = ", ".join(f"{name} {passes[name]:.1f}" for name in runs)
+            _print_medians(f"{n} × {d}, {correlation:g}, ‖∇f‖ ≤ {tol:.0e}, passes: {told}; time", medians)
+            incremental.WORK = usual
+
+
 def cross_validation(repeats: int) -> None:
     """The weight of an L1 penalty by five folds and fifty weights, both at their default tolerance, 1e-4."""
     for n, d in ((100, 5), (400, 10), (1000, 50), (50_000, 100)):
@@ -564,6 +597,7 @@ MODES: dict[str, Callable[[int], None]] = {
     "lasso": lasso,
     "poisson": poisson,
     "ridge": ridge,
+    "blocks": blocks_in_turn,
     "cross-validation": cross_validation,
     "classes": classes,
 }
