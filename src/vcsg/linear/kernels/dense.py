@@ -24,9 +24,9 @@ from vcsg.linear.kernels.losses import loss_and_slope, second_derivative
 from vcsg.linear.kernels.penalties import add_line, drift, shrink_line
 from vcsg.linear.kernels.rows import (
     AHEAD,
-    DISTANCE,
     add_block,
     add_eight,
+    distance,
     dots,
     dots_together,
     fetch_rows,
@@ -46,15 +46,18 @@ def dense_anchor(
     """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i where they are to be kept, g += Σ w_i φ'_i·a_i.
 
     Rows are taken by sixteens: all margins, then all losses, then all sums, each for eight rows at once. A loss is a
-    long chain of operations, and the processor works at both chains at a time. Memory would wait while rows are added
-    up, so meanwhile every line of later rows is prefetched: rows are in a cache when their margins are taken.
+    long chain of operations, and the processor works at both chains at a time. Meanwhile every line of later rows is
+    prefetched, in order and evenly, half of them with the margins and half with the sums, so that memory never waits
+    and rows are in a cache when their margins are taken.
     """
     start, zero, slope = spread(bias * number(x, d)), d.constant(0), room(values, BLOCK)
+    four, far = d * (WIDTH // 2), distance(values, d)
     losses, slopes = Variable(zeros(d)), Variable(zeros(d))
     for block, groups, count, apart in blocks(lo, hi):
         for group in count_up(0, groups):
             at = successive(block + group * WIDTH, apart, d)
-            store(slope, group * WIDTH, start + dots_together(values, at, d, x, zero))
+            ahead = block * d + far + group * four
+            store(slope, group * WIDTH, start + dots_together(values, at, d, x, zero, ahead))
         for group in count_up(0, groups):
             first = block + group * WIDTH
             w, target = load_some(weight, first, count), load_some(y, first, count)
@@ -66,7 +69,8 @@ def dense_anchor(
             store(slope, group * WIDTH, w * bend)
         for group in count_up(0, groups):
             at = successive(block + group * WIDTH, apart, d)
-            add_block(values, at, d, load(slope, group * WIDTH), g, zero, at[0] + DISTANCE)
+            ahead = block * d + far + (groups + group) * four
+            add_block(values, at, d, load(slope, group * WIDTH), g, zero, ahead)
     store_number(g, d, number(g, d) + bias * total(slopes.value))
     found: Traced = total(losses.value)
     return found

@@ -10,6 +10,7 @@ alone; eight of them share the sum across lanes, and in `dense_add` the loads an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,9 @@ RUN = 16 << 10
 """The size in bytes of neighbouring rows read in order from which on the processor prefetches by itself."""
 AHEAD = 64
 """How many rows ahead a loop prefetches where the processor does not."""
-DISTANCE = 2048
-"""How many numbers ahead of those that it adds up a pass prefetches: they are in a cache when their turn comes."""
+DISTANCE, SPAN = 2048, 64
+"""How far ahead a pass prefetches, so that numbers are in a cache when their turn comes: so many numbers, or this size
+in bytes for each feature if that is more, which is that of eight rows in double precision."""
 LINE = 64
 """The size in bytes of a line of the cache."""
 
@@ -92,8 +94,28 @@ def dots_in_order(values: Traced, at: list[Traced], d: Traced, x: Traced, line: 
     return found
 
 
-def dots_together(values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced) -> Traced:
-    """The products of eight rows and a line of x, side by side, loading x once: faster for rows in a cache."""
+def distance(values: Traced, d: Traced) -> Traced:
+    """How many numbers ahead a pass prefetches."""
+    far = d * (SPAN // size_of(values))
+    return far.compare("<", DISTANCE).choose(d.constant(DISTANCE), far)
+
+
+def fetching(values: Traced, ahead: Traced | None) -> Callable[[Traced], None]:
+    """What prefetches four rows' numbers from `ahead` on, in the course of a sweep over rows; nothing for None."""
+
+    def fetch(j: Traced) -> None:
+        for i in range(0, 0 if ahead is None else WIDTH * WIDTH // 2, LINE // size_of(values)):
+            prefetch(values, ahead + j * (WIDTH // 2) + i)
+
+    return fetch
+
+
+def dots_together(
+    values: Traced, at: list[Traced], d: Traced, x: Traced, line: Traced, ahead: Traced | None = None
+) -> Traced:
+    """The products of eight rows and a line of x, side by side, loading x once: faster for rows in a cache. With
+    `ahead`, prefetch four rows' numbers from there on.
+    """
     sums = [Variable(zeros(values)) for _ in at]
 
     def add(read: Any, write: Any) -> None:
@@ -101,7 +123,7 @@ def dots_together(values: Traced, at: list[Traced], d: Traced, x: Traced, line: 
         for s, a in zip(sums, at, strict=True):
             s.value = fma(read(values, a), w, s.value)
 
-    sweep(d, add)
+    sweep(d, add, fetching(values, ahead))
     found: Traced = across(*(s.value for s in sums))
     return found
 
@@ -122,14 +144,10 @@ def add_eight(values: Traced, at: list[Traced], d: Traced, s: Traced, g: Traced,
 def add_block(
     values: Traced, at: list[Traced], d: Traced, s: Traced, g: Traced, line: Traced, ahead: Traced | None = None
 ) -> None:
-    """g[line:] += Σ s_i·(row that begins at at[i]) for eight rows or fewer; prefetch what lies from `ahead` on."""
+    """g[line:] += Σ s_i·(row that begins at at[i]) for eight rows or fewer. With `ahead`, prefetch four rows' numbers
+    from there on.
+    """
     shares = [spread(lane(s, i)) for i in range(len(at))]
-
-    step = LINE // size_of(values)
-
-    def fetch(j: Traced) -> None:
-        for i in range(0, 0 if ahead is None else WIDTH * len(at), step):
-            prefetch(values, ahead + j * len(at) + i)
 
     def add(read: Any, write: Any) -> None:
         t, u = fma(read(values, at[0]), shares[0], read(g, line)), read(values, at[1]) * shares[1]
@@ -137,7 +155,7 @@ def add_block(
             t, u = fma(read(values, at[i]), shares[i], t), fma(read(values, at[i + 1]), shares[i + 1], u)
         write(g, t + u, line)
 
-    sweep(d, add, fetch)
+    sweep(d, add, fetching(values, ahead))
 
 
 @emitted(types.none)
