@@ -138,6 +138,8 @@ def by_a_power(power: float, passes: int) -> list[float]:
         ([10.0 ** -min(k, 6) for k in range(9)], 1e-7, 15, False),  # it does, but the whole way says: two are left
         (steady(0.7, 40), 1e-12, 60, False),  # 37
         (steady(0.7, 40), 1e-12, 40, True),  # 37, and the search has taken as long as the sure end
+        ([1.0, *([1e-4] * 39), *([0.9e-4] * 41)], 0.8e-4, 100, False),  # 90 by what came last, 1 by the whole way
+        ([1.0, *([1e-4] * 39), *([0.9e-4] * 41)], 0.8e-4, 80, True),  # and the whole way counts no more
         ([1.0, 0.5, 0.0], 1e-9, 1, False),  # it is at the end
     ],
 )

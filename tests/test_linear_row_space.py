@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from scipy import sparse
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
 from vcsg.linear.early_stopping import HeldOutProblem
-from vcsg.linear.problem import Array
+from vcsg.linear.problem import Array, PassResult
 from vcsg.linear.solvers import newton, quasi_newton, row_space
 
 SMOOTH = ("squared", "huber", "logistic", "squared-hinge", "tweedie")
@@ -68,6 +69,66 @@ def test_ridge_regression_of_wide_rows_is_the_closed_form(intercept: bool) -> No
     np.testing.assert_allclose(np.ravel(model.coef_), expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max())
     assert model.solver_ == "l-bfgs, then newton"
     assert model.n_iter_ <= 30
+
+
+def closed_form(problem: Problem) -> Array:
+    """The solution of wide least squares with an L2 penalty: (K + λI)u = y among centred rows of positive weight."""
+    share, X, y = problem.shares, np.asarray(problem.rows), problem.y
+    if problem.bias:
+        X, y = X - share @ X, y - share @ y
+    root = np.sqrt(share)
+    rows = X * root[:, None]
+    w = rows.T @ np.linalg.solve(rows @ rows.T + problem.penalty.l2 * np.eye(problem.n), root * y)
+    level = float(share @ (problem.y - problem.rows @ w)) / problem.bias if problem.bias else 0.0
+    return np.append(w, level)
+
+
+@pytest.mark.parametrize("rough", [True, False])
+@pytest.mark.parametrize("bias", [0.0, 1.0, 0.5])
+def test_least_squares_of_wide_rows_are_solved_in_either_precision(
+    bias: float, rough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rows of weight 0 among others, columns in several blocks, and an intercept that is far from 0."""
+    monkeypatch.setattr(row_space, "ROUGH", 0.0 if rough else math.inf)
+    rows, y = wide(3, n=40, d=700, spread=1.0)
+    weight = np.random.default_rng(1).integers(0, 4, size=40).astype(float)
+    share = weight / weight.mean()
+    problem = Problem(rows, y + 50, share, LOSSES["squared"], bias=bias, penalty=Penalty(l2=0.01))
+    reads: list[float] = []
+
+    def evaluate(x: Array) -> PassResult:
+        found = problem.anchor(x)
+        reads.append(found.norm)
+        return found
+
+    x = row_space.minimise(problem, np.zeros(problem.shape), 1e-8, evaluate)
+    assert problem.anchor(x).norm == reads[-1] <= 1e-8
+    assert len(reads) <= (4 if rough else 2)
+    expected = closed_form(problem)
+    np.testing.assert_allclose(x[0], expected, rtol=1e-6, atol=1e-9 * np.abs(expected).max())
+
+
+def test_where_single_precision_is_not_enough_double_precision_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of features that are magnitudes apart single precision sees the largest, and may have no factor at all."""
+    monkeypatch.setattr(row_space, "ROUGH", 0.0)
+    types = []
+    steps = row_space.SquaredSteps
+
+    def noted(problem: Problem, rows: Array, dtype: Any) -> row_space.SquaredSteps:
+        types.append(dtype)
+        return steps(problem, rows, dtype)
+
+    monkeypatch.setattr(row_space, "SquaredSteps", noted)
+    for scale in (1e4, 1e25):
+        rng = np.random.default_rng(2)
+        rows = rng.normal(size=(50, 90))
+        rows[:, 0] *= scale
+        problem = Problem(rows, rng.normal(size=50), np.ones(50), LOSSES["squared"], penalty=Penalty(l2=1e-3))
+        types.clear()
+        x = row_space.minimise(problem, np.zeros(problem.shape), tol=1e-7)
+        assert types == [np.float32, np.float64]
+        assert np.isfinite(x).all()
+        assert scale > 1e4 or problem.anchor(x).norm <= 1e-7
 
 
 @pytest.mark.parametrize("name", ["logistic", "squared-hinge"])

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
@@ -48,6 +48,8 @@ HEAVY = 64
 """The rows of a new Hessian for each unknown, where there are more; those with the largest part in it are chosen."""
 CHOOSING = 2.0
 """The passes that it takes to choose them."""
+ROUGH_STEPS = 5.0
+"""The passes that it takes to copy rows in single precision, and to make up for it afterwards."""
 SOONEST = 4
 """The fewest passes between two Hessians, and those that one is expected to need."""
 PATIENT = 2
@@ -94,8 +96,8 @@ class CountedObjective:
     passes: int = 0
     stage: str = "l-bfgs"
 
-    def __call__(self, x: Array) -> PassResult:
-        seen, best = self.problem.anchor(x, keep=False), self.best
+    def __call__(self, x: Array, keep: bool = False) -> PassResult:
+        seen, best = self.problem.anchor(x, keep=keep), self.best
         self.passes += 1
         self.report(self.stage, seen)
         if seen.below(best):
@@ -118,10 +120,11 @@ def renewal_cost(problem: Problem) -> float:
     copied = problem.sparse and not sums
     if width > WIDEST or problem.penalty.l1 or (copied and size * problem.d > DENSE_COPY):
         return math.inf
-    # Products in double precision take twice as long as those that are the unit.
-    each = row_work(problem) if sums else 2 * width**2
+    # Products in double precision take twice as long as those that are the unit, and as the first of a squared loss.
+    rough = problem.loss.quadratic and not sums
+    each = row_work(problem) if sums else (1 if rough else 2) * width**2
     work = problem.outputs * (size * each + 2 * width**3 / 3) / max(1.0, pass_work(problem))
-    return work + (CHOOSING if size < problem.n else 0.0)
+    return work + (CHOOSING if size < problem.n else 0.0) + (ROUGH_STEPS if rough else 0.0)
 
 
 def hessian_size(problem: Problem) -> int:
@@ -343,9 +346,9 @@ class Search:
 
     def combine_rows(self) -> None:
         """Go to the solution among the combinations of rows; if rounding keeps it away, go on from there."""
-        with blas_threads(self.f.problem):
-            x = row_space.minimise(self.f.problem, self.x, self.f.tol)
         self.f.stage = "newton"
+        with blas_threads(self.f.problem):
+            x = row_space.minimise(self.f.problem, self.x, self.f.tol, partial(self.f, keep=True))
         there = self.f(x)
         self.f.stage = "l-bfgs"
         if there.below(self.here):

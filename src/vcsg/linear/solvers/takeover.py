@@ -13,13 +13,15 @@ from collections.abc import Sequence
 EARLY, SHARE, EVERY = (3, 6), 0.25, 4
 """When to look for the first time at what is left: after this share of the price in passes, within bounds; and after
 how many passes more each time. A look takes as long as a pass over small data."""
-LONGER = 2.0
+LONGER = 1.5
 """The passes that have to be expected without it, in units of its price."""
 SLOWING = 0.25
 """The weight of a fall by a power of the passes in what is expected, beside one by a constant factor."""
+SLOWEST = 10.0
+"""The most passes that a fall by a power counts as, in units of the others: after few of them it says little."""
 OVERALL = 0.3
 """The passes that have to be expected by the fall of ‖∇f‖ on the whole way, in units of the price: ‖∇f‖ may stand still
-for a while, and go on falling."""
+for a while, and go on falling. It counts until the search has taken as long as the price."""
 OVERDUE = 0.5
 """The passes that have to be expected, in units of the price, once the search has taken as long as that."""
 
@@ -42,12 +44,13 @@ def sure_end_pays(least: Sequence[float], tol: float, price: float) -> bool:
     if not 0 < now < math.inf:
         return False
     left, half = math.log(now / max(tol, 1e-15 * now)), len(least) // 2
-    if left * passes <= math.log(least[0] / now) * OVERALL * price:
+    fall, overdue = math.log(least[half] / now), passes >= price
+    if not overdue and left * passes <= math.log(least[0] / now) * OVERALL * price:
         return False
-    fall = math.log(least[half] / now)
     if not left < 500 * fall:  # it stands still
         return True
     steady, slowing = left / fall * (passes - half), passes * math.expm1(min(500.0, left / fall * math.log(2)))
-    if passes >= price and steady > OVERDUE * price:
+    slowing = min(slowing, SLOWEST * steady)
+    if overdue and steady > OVERDUE * price:
         return True
     return (1 - SLOWING) * math.log(steady) + SLOWING * math.log(slowing) > math.log(LONGER * price)
