@@ -63,7 +63,8 @@ class Task:
         value, outputs, targets = self.evaluate(batch)
         found = {"test_loss": number(value)}
         if _classifies(outputs, targets):
-            found["error"] = float((outputs.argmax(1) != targets).float().mean())
+            known = (targets >= 0) & (targets != getattr(self.loss, "ignore_index", -100))  # others are no class
+            found["error"] = float((outputs.argmax(1) != targets)[known].float().mean())
         return found | {name: number(metric(outputs, targets)) for name, metric in self.metrics.items()}
 
 
