@@ -170,6 +170,20 @@ def fitted(model: Any = None, **options: Any) -> vcsg.Result:
 
 
 SAID: list[tuple[Any, type[Exception], str]] = [
+    (lambda: fitted(lr="0.1"), TypeError, "lr = '0.1': give a number"),
+    (lambda: vcsg.Adam([{"params": net().parameters(), "lr": "1e-3"}], 64), TypeError, "lr = '1e-3': give a number"),
+    (lambda: fitted(method="SVRG"), ValueError, "no method 'SVRG': did you mean 'svrg'?"),
+    (lambda: fitted(test=data(), metrics=["accuracy"]), TypeError, r"metrics = .*: give a dict of functions by name"),
+    (
+        lambda: fitted(test=data(), metrics={"hits": lambda outputs, targets: outputs.argmax(1) == targets}),
+        TypeError,
+        r"the metric 'hits' returned a tensor of shape \(64,\): return one number",
+    ),
+    (
+        lambda: fitted(data=((data()[0], data()[0]), data()[1])),
+        TypeError,
+        r"data is of tuple, Tensor: give tensors alone; of several inputs \(A, B, Y\), with loss=None and objective=",
+    ),
     (lambda: vcsg.Adam(net().parameters(), 1e-3), ValueError, r"n = 0.001: .* lr=0.001"),
     (lambda: vcsg.SVRG(net().parameters(), TensorDataset(*data())), ValueError, r"n = .*: n=len\(...\) of it"),
     (lambda: vcsg.SGD(net().parameters(), 64, momentum=0.9), TypeError, "no option 'momentum': choose vcsg.Momentum"),
