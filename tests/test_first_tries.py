@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -169,6 +170,20 @@ def fitted(model: Any = None, **options: Any) -> vcsg.Result:
 
 
 SAID: list[tuple[Any, type[Exception], str]] = [
+    (lambda: fitted(lr="0.1"), TypeError, "lr = '0.1': give a number"),
+    (lambda: vcsg.Adam([{"params": net().parameters(), "lr": "1e-3"}], 64), TypeError, "lr = '1e-3': give a number"),
+    (lambda: fitted(method="SVRG"), ValueError, "no method 'SVRG': did you mean 'svrg'?"),
+    (lambda: fitted(test=data(), metrics=["accuracy"]), TypeError, r"metrics = .*: give a dict of functions by name"),
+    (
+        lambda: fitted(test=data(), metrics={"hits": lambda outputs, targets: outputs.argmax(1) == targets}),
+        TypeError,
+        r"the metric 'hits' returned a tensor of shape \(64,\): return one number",
+    ),
+    (
+        lambda: fitted(data=((data()[0], data()[0]), data()[1])),
+        TypeError,
+        r"data is of tuple, Tensor: give tensors alone; of several inputs \(A, B, Y\), with loss=None and objective=",
+    ),
     (lambda: vcsg.Adam(net().parameters(), 1e-3), ValueError, r"n = 0.001: .* lr=0.001"),
     (lambda: vcsg.SVRG(net().parameters(), TensorDataset(*data())), ValueError, r"n = .*: n=len\(...\) of it"),
     (lambda: vcsg.SGD(net().parameters(), 64, momentum=0.9), TypeError, "no option 'momentum': choose vcsg.Momentum"),
@@ -391,3 +406,25 @@ def test_a_loss_of_what_a_model_returns_in_training_alone() -> None:
 
     X, y = torch.randn(64, 6), torch.arange(64) % 3
     assert vcsg.fit(TwoHeads(), loss, (X, y), passes=2).passes >= 2
+
+
+@pytest.mark.parametrize("way", ["fit", "batches", "loop"])
+def test_a_scripted_model_is_trained_as_the_plain_one(way: str) -> None:
+    """It takes no hooks, by which the size of a batch is seen and the last layer of a model found."""
+    X, y = data()
+    plain = net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls scripts deprecated
+        scripted, layer = (torch.jit.script(model) for model in (net(), nn.Linear(5, 1)))  # type: ignore[no-untyped-call]
+    for model in (plain, scripted):
+        if way == "fit":
+            vcsg.fit(model, cross_entropy, (X, y), passes=2)
+            continue
+        own = {"b": 8} if way == "batches" else {"batch_size": 8}
+        optimizer = vcsg.SVRG(model.parameters(), n=64, L=10.0, **own)
+        loader = itertools.chain(*[DataLoader(TensorDataset(X, y), 8)] * 2)
+        for inputs, targets in optimizer.batches((X, y), passes=4) if way == "batches" else loader:
+            optimizer.step(lambda x=inputs, y=targets, model=model: backward(model, x, y))
+    for p, q in zip(plain.parameters(), scripted.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+    vcsg.fit(layer, mse_loss, (X, X[:, :1]), passes=1)

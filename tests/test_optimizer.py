@@ -365,6 +365,25 @@ def test_stopping_rules() -> None:
     assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
 
 
+@pytest.mark.parametrize("quantity", ["loss", "variance", "gradient_norm2"])
+@pytest.mark.parametrize("name", ["sgd", "auto", "storm"])
+def test_a_rule_by_what_is_never_measured_is_refused(name: str, quantity: str) -> None:
+    """No comparison with NaN is true: the run would go on for ever."""
+    p = parameter()
+    optimizer = vcsg.FiniteSumOptimizer([p], 60, name, **({"L": 1.0} if name == "sgd" else {"lr": 0.01}))
+    with pytest.raises(
+        ValueError, match=rf"record\.{quantity}, which is measured at anchors.* Choose a method that does"
+    ):
+        run(quadratic(), optimizer, p, until=lambda record: getattr(record, quantity) < -1)
+    told: list[str] = []
+    run(quadratic(), optimizer, p, until=lambda r: told.append(f"{r} {r.scalars()}") or r.epoch > 4)  # type: ignore[func-returns-value]
+    assert told
+    p = parameter()
+    optimizer = vcsg.SVRG([p], n=60, L=1.0)
+    run(quadratic(), optimizer, p, until=lambda record: getattr(record, quantity) > -1)
+    assert optimizer.epoch == 1
+
+
 def test_stopping_in_the_middle_and_going_on_is_the_same_run() -> None:
     problem, p, q = quadratic(), parameter(), parameter()
     whole, parts = (vcsg.VCSG([v], n=60, eps=0.01, L=1.0) for v in (p, q))

@@ -311,6 +311,15 @@ def test_only_the_last_point_is_evaluated_where_every_is_infinite() -> None:
     assert [row["passes"] for row in result.history] == [result.passes]
 
 
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_targets_that_the_loss_ignores_are_neither_right_nor_wrong(ignored: int) -> None:
+    X, y = samples(40)
+    y = torch.where(torch.arange(40) % 4 == 0, ignored, y)
+    result = vcsg.fit(net(), nn.CrossEntropyLoss(ignore_index=ignored), (X, y), passes=2, test=(X, y))
+    wrong = [int(o.argmax()) != t for o, t in zip(result.model.eval()(X), y.tolist(), strict=True) if t != ignored]
+    assert result.history[-1]["error"] == pytest.approx(sum(wrong) / len(wrong))
+
+
 def test_regression_has_no_error() -> None:
     X = samples()[0]
     result = vcsg.fit(nn.Linear(5, 1), mse_loss, (X, X[:, :1]), "svrg", passes=3, test=(X, X[:, :1]))

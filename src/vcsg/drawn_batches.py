@@ -11,7 +11,7 @@ from vcsg.method.definition import Method
 from vcsg.method.whole_batches import DRAW
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.feeding import Feed, PhaseSampler
-from vcsg.run.record import Stationary, Until
+from vcsg.run.record import Record, Stationary, UnmeasuredRecord, Until
 
 
 def check_draws(name: str, batch_size: int | None) -> None:
@@ -36,11 +36,21 @@ def check_limits(limits: dict[str, float | None], until: Until | None, method: M
 
 def check_ends(until: Until | None, method: Method) -> None:
     """Refuse `vcsg.stationary` as the only limit of a method whose epochs have no anchor to measure ‖∇f‖² at."""
-    if isinstance(until, Stationary) and not (method.drawn == "epoch" and method.anchored(1)):
+    if isinstance(until, Stationary) and not draws_anchors(method):
         raise ValueError(
             f"until = {until!r}: {method.name} draws no anchor in every epoch, so the run would never end; "
             "choose a method that does, such as svrg or vcsg, or give passes= or seconds="
         )
+
+
+def draws_anchors(method: Method) -> bool:
+    """Whether an anchor is drawn in every epoch, at which its record is measured."""
+    return method.drawn == "epoch" and method.anchored(1)
+
+
+def as_asked(record: Record, method: Method) -> Record:
+    """The record as a rule for `until` is to be asked about it, which may not compare what is never measured."""
+    return record if record.anchor or draws_anchors(method) else UnmeasuredRecord(**vars(record))
 
 
 def drawn_batches(

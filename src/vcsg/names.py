@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A sentence for an error about an unknown name: the known one that is nearest, if any is near, and all of them."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
+    close = next(filter(None, (difflib.get_close_matches(w, known, n=1) for w in (word, word.lower()))), [])
     hint = f"did you mean {close[0]!r}? " if close else ""
     return hint + (f"There are {', '.join(known)}" if known else "there are none")
 

@@ -22,7 +22,7 @@ from torch.optim import optimizer
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from vcsg.calling_frameworks import check_caller
-from vcsg.drawn_batches import check_draws, check_ends, check_limits, drawn_batches
+from vcsg.drawn_batches import as_asked, check_draws, check_ends, check_limits, drawn_batches
 from vcsg.gpu.executor import GraphExecutor
 from vcsg.gpu.graphs import Samples
 from vcsg.making_runs import make_run, resolve
@@ -282,7 +282,7 @@ class FiniteSumOptimizer(Optimizer):
         """Ask a rule about the last record: whether it ends the run. It may ask for a full anchor instead."""
         if self.record is None:
             return False
-        ended = self._heed(until(self.record))
+        ended = self._heed(until(as_asked(self.record, self.method)))
         self._certificate = until.certificate(self.record) if ended and isinstance(until, Stationary) else None
         return ended
 

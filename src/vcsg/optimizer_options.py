@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sized
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypedDict
 
 from torch import Tensor
@@ -116,6 +116,8 @@ def check_group(group: dict[str, Any]) -> None:
 
 
 def _check_number(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, (Real, Tensor)):
+        raise TypeError(f"{name} = {value!r}: give a number")
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"{name} = {value!r}: Tensor {name} must be 1-element; give one number")
 

@@ -161,7 +161,7 @@ def _check_rows(rows: int, samples: int) -> None:
 
 def _hooked(stack: ExitStack, module: nn.Module | None, look: Callable[[nn.Module, Any], None]) -> Callable[[], None]:
     """Have a function look at what this module is given, or where none is known every one; returns what ends that."""
-    if module is None:
+    if module is None or isinstance(module, torch.jit.ScriptModule):  # which takes no hook of its own
         stack.enter_context(warnings.catch_warnings())
         # That it fires an extra time, as torch says of compiled models, does no harm.
         warnings.filterwarnings("ignore", message="Using `torch.compile", category=UserWarning)

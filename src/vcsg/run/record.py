@@ -41,7 +41,10 @@ class Record:
 
     @property
     def loss(self) -> float:
-        """f by the anchor's samples: their mean loss, and the penalty of `weight_decay` (less it, to maximise)."""
+        """f by the anchor's samples: their mean loss, and the penalty of `weight_decay` (less it, to maximise).
+
+        NaN where no anchor was drawn; a rule for `until` that asks for it there is refused.
+        """
         return self.anchor.loss if self.anchor else math.nan
 
     @property
@@ -90,6 +93,38 @@ class Record:
             f"epoch {self.epoch} {self.regime or '–'}: B={self.B} b={self.b} η={self.step_size:.3g} N={self.length} "
             f"loss={self.loss:.4g} S*={self.variance:.3g} ‖∇f‖²≈{self.gradient_norm2:.3g} L={self.L:.3g} "
             f"passes={self.passes:.2f}"
+        )
+
+
+class UnmeasuredRecord(Record):
+    """The record of a run without anchors, as a rule is asked about it: it refuses to be compared by what is not known.
+
+    No comparison with NaN is true, so the rule would never end the run.
+    """
+
+    @property
+    def loss(self) -> float:
+        raise self._unknown("loss")
+
+    @property
+    def variance(self) -> float:
+        raise self._unknown("variance")
+
+    @property
+    def gradient_norm2(self) -> float:
+        raise self._unknown("gradient_norm2")
+
+    def scalars(self) -> dict[str, float]:
+        return Record(**vars(self)).scalars()
+
+    def __str__(self) -> str:
+        return str(Record(**vars(self)))
+
+    def _unknown(self, name: str) -> ValueError:
+        return ValueError(
+            f"until= asks for record.{name}, which is measured at anchors, and this method draws none in an epoch: the "
+            "rule would never end the run. Choose a method that does, such as svrg or vcsg, or ask for record.passes, "
+            "or give passes= or seconds= in its place"
         )
 
 

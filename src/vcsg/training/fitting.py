@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from vcsg.method import Method
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.optimizer_options import GROUP_OPTIONS
-from vcsg.run.certificate import Certificate
 from vcsg.run.record import Record, Stationary, Until
 from vcsg.training.arguments import (
     check_evaluation,
@@ -134,7 +133,7 @@ def fit(
         checkpoint_seconds=checkpoint_seconds,
     )
     place = device_of(model, device)
-    task = Task(model, loss, objective, dict(metrics or {}), lambda: autocast(precision, place))
+    task = Task(model, loss, objective, metrics or {}, lambda: autocast(precision, place))
     train = make_source("data", data, task, place, workers, collate_fn)
     held_out = None if test is None else make_source("test", test, task, place, workers, collate_fn)
     check_evaluation(task, held_out, test_batch_size)
@@ -239,11 +238,6 @@ def _go_on(optimizer: FiniteSumOptimizer, state: dict[str, Any]) -> None:
 def _told(values: list[Any]) -> str:
     """The option of each group of parameters, or that of the only one."""
     return ", ".join(f"{value:.4g}" if isinstance(value, float) else repr(value) for value in values)
-
-
-def _certificate(until: Until | None, records: list[Record]) -> Certificate | None:
-    """What the last record proves, where the rule that ended the run is `vcsg.stationary`."""
-    return until.certificate(records[-1]) if isinstance(until, Stationary) else None
 
 
 class RecordList:

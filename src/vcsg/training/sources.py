@@ -158,7 +158,10 @@ def _values(data: Any) -> list[Any]:
 def _check_dataset(role: str, data: Any, values: list[Any]) -> None:
     if any(isinstance(value, (Tensor, np.ndarray)) for value in values):
         kinds = ", ".join(type(value).__name__ for value in values[:4])
-        raise TypeError(f"{role} is of {kinds}: give tensors alone; torch.from_numpy(array) makes one of an array")
+        remedy = "torch.from_numpy(array) makes one of an array"
+        if not any(isinstance(value, np.ndarray) for value in values):
+            remedy = "of several inputs (A, B, Y), with loss=None and objective=lambda model, batch: ..."
+        raise TypeError(f"{role} is of {kinds}: give tensors alone; {remedy}")
     parts = values if isinstance(data, (tuple, Mapping)) else [data]
     columns = [type(value).__name__ for value in parts if _is_column(value)]
     if columns:

@@ -138,12 +138,14 @@ def _evaluated(task: Task, inputs: Any) -> tuple[Any, list[nn.Module]]:
     finally:
         for hook in hooks:
             hook.remove()
-    owners = [id(p) for module in task.model.modules() for p in module._parameters.values() if p is not None]
+    owners = [id(p) for module in task.model.modules() for p in module.parameters(recurse=False)]
     alone = [m for m in called if all(owners.count(id(p)) == 1 for p in m.parameters(recurse=False))]
     return outputs, list(dict.fromkeys(reversed(alone)))[:LAYERS]
 
 
 def _is_layer(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
+        return False
     weight, bias = module._parameters.get("weight"), module._parameters.get("bias")
     return weight is not None and bias is not None and weight.requires_grad and bias.requires_grad
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ class Task:
     model: nn.Module
     loss: Callable[[Any, Any], Tensor] | None
     objective: Callable[[nn.Module, Any], Tensor] | None
-    metrics: dict[str, Callable[[Any, Any], Any]]
+    metrics: Mapping[str, Callable[[Any, Any], Any]]
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes the context in which the model is evaluated, such as autocast."""
 
@@ -37,6 +37,8 @@ class Task:
             if given is not None and not callable(given):
                 told = reprlib.repr(given)
                 raise TypeError(f"{name} = {told}: give a function, such as torch.nn.functional.cross_entropy")
+        if not isinstance(self.metrics, Mapping) or not all(map(callable, self.metrics.values())):
+            raise TypeError(f"metrics = {reprlib.repr(self.metrics)}: give a dict of functions by name")
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Any, Any]:
         """The mean loss of a batch, and the two arguments of a metric: outputs and targets, or model and batch."""
@@ -63,8 +65,9 @@ class Task:
         value, outputs, targets = self.evaluate(batch)
         found = {"test_loss": number(value)}
         if _classifies(outputs, targets):
-            found["error"] = float((outputs.argmax(1) != targets).float().mean())
-        return found | {name: number(metric(outputs, targets)) for name, metric in self.metrics.items()}
+            known = (targets >= 0) & (targets != getattr(self.loss, "ignore_index", -100))  # others are no class
+            found["error"] = float((outputs.argmax(1) != targets)[known].float().mean())
+        return found | {name: _measured(name, metric(outputs, targets)) for name, metric in self.metrics.items()}
 
 
 def without_gradients(evaluate: Callable[[], Found]) -> Found:
@@ -85,6 +88,17 @@ def without_gradients(evaluate: Callable[[], Found]) -> Found:
 def number(value: Any) -> float:
     """A loss or the value of a metric as a number, whether it has a gradient or not."""
     return float(value.detach() if isinstance(value, Tensor) else value)
+
+
+def _measured(name: str, value: Any) -> float:
+    """What a metric returned, as a number."""
+    try:
+        return number(value)
+    except (TypeError, ValueError, RuntimeError):
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else reprlib.repr(value)
+        raise TypeError(
+            f"the metric {name!r} returned {got}: return one number, such as the mean over the batch"
+        ) from None
 
 
 def scalar(value: Any) -> Tensor:
