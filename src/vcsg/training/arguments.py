@@ -59,23 +59,33 @@ def device_of(model: nn.Module, device: torch.device | str | None) -> torch.devi
 def check_mean(task: Task, train: SampleSource) -> None:
     """Refuse a loss that is the sum over a batch and not its mean: the loss of a batch is that of its halves together.
 
-    Where the loss of the same samples is another each time, or depends on the batch in other ways (dropout,
-    BatchNorm), it is not looked at.
+    Where in training the loss of the same samples is another each time, or depends on the batch in other ways
+    (dropout, BatchNorm), it is looked at in mode eval(), if it can be evaluated there.
     """
     half = min(16, train.n // 2)
-    if not half or any(True for _ in task.model.buffers()):
+    if not half:
         return
-    with seeded(0, list(task.model.parameters())):
-        first, second, whole, again = (
-            number(without_gradients(partial(task.value, train.take(start, count))))
-            for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))
-        )
+    parts = [train.take(start, count) for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))]
+    found = [] if any(True for _ in task.model.buffers()) else _losses(task, parts)
+    if not found or found[2] != found[3]:
+        try:
+            with untouched(task.model), mode(task.model, False):
+                found = _losses(task, parts)
+        except Exception:  # it may be a loss of what the model returns in training alone
+            return
+    first, second, whole, again = found
     together = first + second
     if whole == again and 0 < abs(together) < math.inf and abs(whole - together) <= 1e-3 * abs(together):
         raise ValueError(
             f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
             "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
         )
+
+
+def _losses(task: Task, batches: list[Any]) -> list[float]:
+    """The losses of these batches, with the same seed."""
+    with seeded(0, list(task.model.parameters())):
+        return [number(without_gradients(partial(task.value, batch))) for batch in batches]
 
 
 def check_pairs(task: Task, train: SampleSource) -> None:
