@@ -34,6 +34,8 @@ from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
+VANISHING = 1e-8
+"""The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
 OFF = 8.0
 """How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
@@ -122,10 +124,10 @@ def _ignores_order(task: Task, outputs: Tensor, targets: Tensor) -> bool:
     return same == [True, False]
 
 
-def tell_of_large_targets(task: Task, train: SampleSource) -> None:
-    """Warn where the targets of a regression are far larger than what the model returns.
+def tell_of_other_units(task: Task, train: SampleSource) -> None:
+    """Warn where the targets of a regression are far larger or far smaller than what the model returns.
 
-    Steps that are as long whatever the gradient is take as many more of them to get there.
+    Steps that are as long whatever the gradient is take as many more of them to get there, or miss it by more.
     """
     if task.loss is None:
         return
@@ -143,6 +145,25 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
             "give lr= for longer steps",
             wanted,
             returned,
+        )
+    elif 0 < LARGE * wanted < returned:
+        logger.warning(
+            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
+            "such numbers, the steps of auto, of a fixed length, are longer than these are large. Then standardise the "
+            "targets, or give lr= for shorter steps",
+            wanted,
+            returned,
+        )
+
+
+def tell_of_vanishing_targets(spread: float) -> None:
+    """Warn where squares of the errors of a regression are so small that gradients cannot be told from 0."""
+    if 0 < spread < VANISHING:
+        logger.warning(
+            "the targets are spread by %.2g alone: with a loss that grows with the square of the distance, gradients "
+            "of all layers but the last can hardly be told from 0. Give the targets in other units, times %.0e",
+            spread,
+            1 / spread,
         )
 
 
