@@ -300,6 +300,9 @@ INPUTS: dict[str, tuple[nn.Module, Tensor, dict[str, Any], str]] = {
     "scaled by the model": (Scaled(), 10 * X + 100, {}, ""),
     "of an embedding": (nn.Sequential(nn.EmbeddingBag(900, 20), net()), (X.abs() * 100).long(), {}, ""),
     "with a step that is given": (net(), X + 100, {"lr": 0.001}, ""),
+    "tiny": (net(), 1e-4 * X, {}, "Linear, is given inputs of .* ± 0.0001: .* Standardise the inputs"),
+    "few that are not 0": (net(), nn.functional.one_hot(X[:, 0].abs().mul(6).long().clamp(max=19), 20).float(), {}, ""),
+    "all of them 0": (net(), 0 * X, {}, ""),
 }
 
 

@@ -34,6 +34,8 @@ from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
+TINY = 0.03
+"""How small the largest of all inputs may be before a warning."""
 VANISHING = 1e-8
 """The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
 OFF = 8.0
@@ -202,14 +204,16 @@ def tell_of_inputs(task: Task, train: SampleSource) -> None:
     """Warn where the first layer is given numbers far from 0, beside their spread over the samples or altogether.
 
     A step of a fixed length then moves all outputs by as many times more, and the layers that follow may be left
-    without a gradient: the model returns a constant from then on.
+    without a gradient: the model returns a constant from then on. It does so, too, where all numbers are tiny, for
+    it takes as many steps more until they count beside the biases.
     """
     found = _first_inputs(task, train)
     if found is None:
         return
     layer, rows = found
     mean, spread = moments(rows)
-    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread):
+    tiny = 0 < float(rows.abs().max()) < TINY
+    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread) or tiny:
         logger.warning(
             "the first layer, %s, is given inputs of %.2g ± %.2g: the steps of auto are made for inputs of 0 ± 1, and "
             "may lead to a model that returns a constant. Standardise the inputs: less their mean, divided by their "
