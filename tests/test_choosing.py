@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 import vcsg
 from vcsg.method import Adaptive, Orthogonal, make
-from vcsg.training.arguments import tell_of_large_targets
+from vcsg.training.arguments import tell_of_other_units
 from vcsg.training.choosing import (
     ChosenOptions,
     adaptive_step,
@@ -300,6 +300,9 @@ INPUTS: dict[str, tuple[nn.Module, Tensor, dict[str, Any], str]] = {
     "scaled by the model": (Scaled(), 10 * X + 100, {}, ""),
     "of an embedding": (nn.Sequential(nn.EmbeddingBag(900, 20), net()), (X.abs() * 100).long(), {}, ""),
     "with a step that is given": (net(), X + 100, {"lr": 0.001}, ""),
+    "tiny": (net(), 1e-4 * X, {}, "Linear, is given inputs of .* ± 0.0001: .* Standardise the inputs"),
+    "few that are not 0": (net(), nn.functional.one_hot(X[:, 0].abs().mul(6).long().clamp(max=19), 20).float(), {}, ""),
+    "all of them 0": (net(), 0 * X, {}, ""),
 }
 
 
@@ -430,7 +433,7 @@ def test_looking_at_the_targets_leaves_statistics_and_generators(caplog: pytest.
     torch.manual_seed(4)
     expected = torch.rand(3)
     torch.manual_seed(4)
-    tell_of_large_targets(task, TensorSource("data", (data(64)[0], 1e6 * torch.ones(64, 1)), CPU))
+    tell_of_other_units(task, TensorSource("data", (data(64)[0], 1e6 * torch.ones(64, 1)), CPU))
     assert torch.equal(torch.rand(3), expected)
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
     assert all(module.training for module in model.modules())

@@ -48,6 +48,15 @@ def test_the_sum_over_a_batch_is_refused_and_the_mean_is_not(n: int) -> None:
     vcsg.fit(net(), cross_entropy, data(n), passes=1)
 
 
+@pytest.mark.parametrize("extra", [nn.Dropout(0.3), nn.BatchNorm1d(3)], ids=lambda layer: type(layer).__name__)
+def test_a_sum_is_refused_where_losses_in_training_depend_on_the_batch(extra: nn.Module) -> None:
+    model = net().append(extra)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    with pytest.raises(ValueError, match="the sum over the samples, and the methods need the mean"):
+        vcsg.fit(model, nn.CrossEntropyLoss(reduction="sum"), data(), passes=1)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+
+
 def test_losses_of_which_the_halves_tell_nothing_are_taken() -> None:
     for extra in (nn.BatchNorm1d(3), nn.Dropout(0.5)):
         vcsg.fit(net().append(extra), cross_entropy, data(), passes=1)

@@ -167,6 +167,10 @@ def said(runs: list[RunRecord], targets: list[Target] | None = None, **changes: 
             ],
         ),
         (
+            [run("sgd", 0.04, protocol="", label="S"), run("vcsg", 0.09)],
+            ["That is uneven: S ran by no protocol, VCSG by the protocol default."],
+        ),
+        (
             [run("sgd-momentum", 0.04, protocol="tuned", label="M"), run("sgd", 0.16), run("vcsg", 0.09)],
             [
                 "Lowest test error at the end: M (step size tuned), 4.00 %",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -231,7 +232,9 @@ def fitted(y: Tensor, passes: float = 5, **options: Any) -> tuple[Tensor, vcsg.R
 
 
 @pytest.mark.parametrize(
-    ("b", "one", "other"), [(8, 1.0, 2.0**17), (8, 1.0, 2.0**-3), (256, 2.0**10, 2.0**17)], ids=str
+    ("b", "one", "other"),
+    [(8, 1.0, 2.0**17), (8, 1.0, 2.0**-3), (8, 1.0, 2.0**-17), (256, 2.0**10, 2.0**17), (256, 2.0**10, 2.0**-10)],
+    ids=str,
 )
 def test_a_run_is_the_same_in_other_units(b: int, one: float, other: float) -> None:
     """With b = 256 by the orthogonal step, and the adaptive one for the last layer; its ε alone has units."""
@@ -260,6 +263,39 @@ def test_large_targets_are_met_as_soon_as_small_ones() -> None:
     error = mse_loss((own - 3e5) / 2.0**17, y)
     assert error < 1.1 * mse_loss(by_hand, y)
     assert error < 0.05
+
+
+def deep() -> nn.Sequential:
+    torch.manual_seed(1)
+    return net(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+@pytest.mark.parametrize("power", [-10, -14, -20, -26])
+def test_small_targets_are_met_as_soon_as_those_about_1(power: int) -> None:
+    """In float32, where a bias that takes a step of the targets' size may leave the outputs as they are."""
+    x, y = inputs(256), targets(n=256)
+    errors = []
+    for unit in (1.0, 2.0**power):
+        model = deep()
+        result = vcsg.fit(model, mse_loss, (x, unit * y), passes=10)
+        errors.append(mse_loss(model(x) / unit, y).item())
+    assert errors[0] < 0.3
+    assert errors[1] == pytest.approx(errors[0], rel=0.3)
+    again = deep()
+    vcsg.fit(again, mse_loss, (x, unit * y), result.method, passes=10, **result.options)
+    assert torch.equal(vector(again), vector(model))
+
+
+@pytest.mark.parametrize(("unit", "options", "told"), [
+    (1e-10, {}, "the targets are spread by 1.* alone: .* in other units, times 1e.10"),
+    (1e-4, {"step": "orthogonal"}, "the targets are about 0.0001.* of a fixed length, are longer"),
+    (1e-4, {}, None),
+])  # fmt: skip
+def test_targets_that_are_too_small_are_told_of(
+    unit: float, options: dict[str, Any], told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    vcsg.fit(net(), mse_loss, (inputs(), unit * targets()), passes=1, **options)
+    assert "the targets are" not in caplog.text if told is None else re.search(told, caplog.text)
 
 
 def test_steps_that_are_given_are_kept(caplog: pytest.LogCaptureFixture) -> None:

@@ -47,9 +47,10 @@ def check_folder(out: Path) -> None:
 
 
 def check_file(out: Path) -> None:
-    """The same for an --out that names a file."""
-    if out.is_dir():
-        raise ValueError(f"--out {out} is a folder: give the name of a file, such as {out / 'report.html'}")
+    """The same for an --out that names the file of a page."""
+    if out.is_dir() or out.suffix not in (".html", ".htm", ".md"):
+        what = "is a folder" if out.is_dir() else "does not end in .html or .md"
+        raise ValueError(f"--out {out} {what}: give the name of a file, such as {out / 'report.html'}")
     check_folder(out.parent)
 
 

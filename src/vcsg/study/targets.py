@@ -35,6 +35,8 @@ class Target:
             number = math.nan
         if not math.isfinite(number):
             raise ValueError(f"{value!r} in target {text!r} is no finite number: write one, such as {name}=0.025")
+        if "error" in metric and not 0 <= number < 1:
+            raise ValueError(f"target {text!r}: an error is a share, at least 0 and below 1; write {name}=0.05 for 5 %")
         return cls(metric, number)
 
     def __str__(self) -> str:

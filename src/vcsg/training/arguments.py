@@ -34,6 +34,10 @@ from vcsg.training.task import Task, number, pair, without_gradients
 
 LOOKED_AT, LARGE = 32, 100.0
 """How many targets are looked at, and how many times what the model returns they may be before a warning."""
+TINY = 0.03
+"""How small the largest of all inputs may be before a warning."""
+VANISHING = 1e-8
+"""The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
 OFF = 8.0
 """How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
@@ -59,23 +63,33 @@ def device_of(model: nn.Module, device: torch.device | str | None) -> torch.devi
 def check_mean(task: Task, train: SampleSource) -> None:
     """Refuse a loss that is the sum over a batch and not its mean: the loss of a batch is that of its halves together.
 
-    Where the loss of the same samples is another each time, or depends on the batch in other ways (dropout,
-    BatchNorm), it is not looked at.
+    Where in training the loss of the same samples is another each time, or depends on the batch in other ways
+    (dropout, BatchNorm), it is looked at in mode eval(), if it can be evaluated there.
     """
     half = min(16, train.n // 2)
-    if not half or any(True for _ in task.model.buffers()):
+    if not half:
         return
-    with seeded(0, list(task.model.parameters())):
-        first, second, whole, again = (
-            number(without_gradients(partial(task.value, train.take(start, count))))
-            for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))
-        )
+    parts = [train.take(start, count) for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))]
+    found = [] if any(True for _ in task.model.buffers()) else _losses(task, parts)
+    if not found or found[2] != found[3]:
+        try:
+            with untouched(task.model), mode(task.model, False):
+                found = _losses(task, parts)
+        except Exception:  # it may be a loss of what the model returns in training alone
+            return
+    first, second, whole, again = found
     together = first + second
     if whole == again and 0 < abs(together) < math.inf and abs(whole - together) <= 1e-3 * abs(together):
         raise ValueError(
             f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
             "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
         )
+
+
+def _losses(task: Task, batches: list[Any]) -> list[float]:
+    """The losses of these batches, with the same seed."""
+    with seeded(0, list(task.model.parameters())):
+        return [number(without_gradients(partial(task.value, batch))) for batch in batches]
 
 
 def check_pairs(task: Task, train: SampleSource) -> None:
@@ -112,10 +126,10 @@ def _ignores_order(task: Task, outputs: Tensor, targets: Tensor) -> bool:
     return same == [True, False]
 
 
-def tell_of_large_targets(task: Task, train: SampleSource) -> None:
-    """Warn where the targets of a regression are far larger than what the model returns.
+def tell_of_other_units(task: Task, train: SampleSource) -> None:
+    """Warn where the targets of a regression are far larger or far smaller than what the model returns.
 
-    Steps that are as long whatever the gradient is take as many more of them to get there.
+    Steps that are as long whatever the gradient is take as many more of them to get there, or miss it by more.
     """
     if task.loss is None:
         return
@@ -133,6 +147,25 @@ def tell_of_large_targets(task: Task, train: SampleSource) -> None:
             "give lr= for longer steps",
             wanted,
             returned,
+        )
+    elif 0 < LARGE * wanted < returned:
+        logger.warning(
+            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
+            "such numbers, the steps of auto, of a fixed length, are longer than these are large. Then standardise the "
+            "targets, or give lr= for shorter steps",
+            wanted,
+            returned,
+        )
+
+
+def tell_of_vanishing_targets(spread: float) -> None:
+    """Warn where squares of the errors of a regression are so small that gradients cannot be told from 0."""
+    if 0 < spread < VANISHING:
+        logger.warning(
+            "the targets are spread by %.2g alone: with a loss that grows with the square of the distance, gradients "
+            "of all layers but the last can hardly be told from 0. Give the targets in other units, times %.0e",
+            spread,
+            1 / spread,
         )
 
 
@@ -171,14 +204,16 @@ def tell_of_inputs(task: Task, train: SampleSource) -> None:
     """Warn where the first layer is given numbers far from 0, beside their spread over the samples or altogether.
 
     A step of a fixed length then moves all outputs by as many times more, and the layers that follow may be left
-    without a gradient: the model returns a constant from then on.
+    without a gradient: the model returns a constant from then on. It does so, too, where all numbers are tiny, for
+    it takes as many steps more until they count beside the biases.
     """
     found = _first_inputs(task, train)
     if found is None:
         return
     layer, rows = found
     mean, spread = moments(rows)
-    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread):
+    tiny = 0 < float(rows.abs().max()) < TINY
+    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread) or tiny:
         logger.warning(
             "the first layer, %s, is given inputs of %.2g ± %.2g: the steps of auto are made for inputs of 0 ± 1, and "
             "may lead to a model that returns a constant. Standardise the inputs: less their mean, divided by their "

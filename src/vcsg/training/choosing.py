@@ -70,6 +70,9 @@ class ChosenOptions:
     own_step: bool = True
     """Whether the step rule is the one that `auto` chooses, even where it is given, as by the options of a result."""
 
+    step: StepRule | None = None
+    """That step rule."""
+
     def because(self, reason: str) -> ChosenOptions:
         """The same, with something else to tell."""
         return replace(self, reason="; ".join(filter(None, (self.reason, reason))))
@@ -87,13 +90,21 @@ def choose_options(
     options: dict[str, Any] = {"b": b} if open_size else {}
     words = [f"b = {b} for n = {train.n} on {device}"]
     step, reason = _step(model, b, device, operations) if open_step else (None, "")
-    own_step = open_step and given.get("step") in (None, step or auto(b).step)
+    own = step or auto(b).step
+    own_step = open_step and given.get("step") in (None, _but_eps(own, given.get("step")))
     if own_step:
-        options |= {} if step is None else {"step": step}
+        options |= {} if step is None else {"step": given.get("step") or step}
         words.append(reason)
     if not given.get("weight_decay") and given.get("decoupled_weight_decay") is None:
         words.append(f"a decoupled weight decay of {auto().decay}")
-    return ChosenOptions(options, "; ".join(words), own_step)
+    return ChosenOptions(options, "; ".join(words), own_step, own)
+
+
+def _but_eps(own: StepRule, given: StepRule | None) -> StepRule:
+    """The step that is chosen here with the eps that was given: a result has that of its targets' units."""
+    if isinstance(given, (Adaptive, Orthogonal)) and isinstance(own, (Adaptive, Orthogonal)):
+        return replace(own, eps=given.eps)
+    return own
 
 
 def decay_of(given: Mapping[str, Any]) -> float:

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from vcsg.training.arguments import (
     identity,
     tell_of_extreme_targets,
     tell_of_inputs,
-    tell_of_large_targets,
+    tell_of_other_units,
+    tell_of_vanishing_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
 from vcsg.training.evaluation import means, mode
@@ -164,6 +166,8 @@ def fit(
             tell_of_extreme_targets(task, train)
     if units is not None:
         chosen = chosen.because(units.reason)
+        if options.get("step") is None:
+            chosen = replace(chosen, options=chosen.options | units.step(chosen.step))
     optimizer = FiniteSumOptimizer(
         _parameters(model, units, options), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
         **(options | chosen.options),
@@ -209,7 +213,9 @@ def _units_of(task: Task, train: SampleSource, own_steps: bool, state: Mapping[s
     apart = state is None or len(state.get("param_groups", ())) != 1
     found = target_units(task, train) if apart and own_steps else None
     if found is None:
-        tell_of_large_targets(task, train)
+        tell_of_other_units(task, train)
+    else:
+        tell_of_vanishing_targets(found.spread)
     return found
 
 

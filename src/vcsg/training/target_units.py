@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import untouched
 from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, moments, size
@@ -30,6 +31,10 @@ LAYERS = 4
 """How many of the layers that were evaluated last are asked whether they are the last one."""
 ACCURACY = 0.02
 """What the outputs may differ in by how much a bias adds to them; more than bfloat16 rounds."""
+LEAST = 128
+"""The least change of a bias that is tried, in units of what outputs are rounded to."""
+LEAST_EPS = 1e-18
+"""The least eps of a step: where squares of gradients vanish in float32, it keeps steps from growing without bound."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,15 @@ class TargetUnits:
         ]
         return [group for group in found if group["params"]]
 
+    def step(self, rule: StepRule | None) -> dict[str, StepRule]:
+        """The option of a step rule whose eps is as small beside the gradients as where targets are about 1; or none.
+
+        By the weights of the last layer and by the errors, those of a squared loss go with the square of the targets.
+        """
+        if self.scale >= 1 or not isinstance(rule, (Adaptive, Orthogonal)):
+            return {}
+        return {"step": replace(rule, eps=max(LEAST_EPS, rule.eps * self.scale**2))}
+
     def begin(self) -> None:
         """Put the mean of the outputs at that of the targets, where it is further away than these are spread."""
         weight, bias = _weight(self.layer), _bias(self.layer)
@@ -95,7 +109,8 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
         wanted = alike(targets, outputs) if isinstance(outputs, Tensor) else None
         if wanted is None:
             return None
-        delta = 2.0 ** round(math.log2(size(targets)))
+        seen = LEAST * torch.finfo(outputs.dtype).eps * size(outputs) if outputs.is_floating_point() else 0.0
+        delta = 2.0 ** round(math.log2(max(size(targets), seen)))
         gains = ((layer, _gain(task, inputs, outputs, layer, delta)) for layer in layers)
         layer, gain = next(((layer, gain) for layer, gain in gains if gain is not None), (None, math.nan))
         if layer is None or not in_units_of(task, targets, wanted.to(outputs.dtype)):

@@ -207,7 +207,11 @@ def _uneven(reducing: Line, plain: Line) -> str:
     tuned, other = (reducing, plain) if reducing.protocol == "tuned" else (plain, reducing)
     if tuned.protocol == "tuned":
         return f"That is uneven: the step size of {tuned.label} was searched for, that of {other.label} was not."
-    return f"That is uneven: {tuned.label} ran by the protocol {tuned.protocol}, {other.label} by {other.protocol}."
+    return f"That is uneven: {tuned.label} ran by {_own_rules(tuned)}, {other.label} by {_own_rules(other)}."
+
+
+def _own_rules(line: Line) -> str:
+    return f"the protocol {line.protocol}" if line.protocol else "no protocol"
 
 
 def _took(line: Line, target: Target) -> str:
