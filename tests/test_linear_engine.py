@@ -17,7 +17,7 @@ from scipy import optimize, sparse
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
 from vcsg.linear.curvature import curvature_along, hessian_factors, row_curvatures, smoothness
-from vcsg.linear.independent import Curvature, IndependentFeatures, alike, independent
+from vcsg.linear.independent import Curvature, IndependentFeatures, alike, curved, uncorrelated
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
@@ -410,8 +410,9 @@ def test_independent_features_are_told_from_others(kind: str, expected: bool) ->
     """
     rows = rows_of(kind)
     problem = Problem(rows, np.ones(len(rows)), np.ones(len(rows)), LOSSES["logistic"], bias=0.0)
-    assert independent(problem, np.zeros(problem.shape)) is expected
-    assert not independent(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
+    assert uncorrelated(problem) is expected
+    assert curved(problem, np.zeros(problem.shape))
+    assert not curved(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
 
 
 @pytest.mark.parametrize(
