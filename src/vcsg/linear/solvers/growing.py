@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
+from vcsg.linear.curvature import PlainSample, heavy_rows, pass_work, row_work, smoothness
 from vcsg.linear.independent import PEEK, IndependentFeatures, alike, curved, uncorrelated
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
@@ -56,7 +56,8 @@ MODELLED, TENTH = (512, 2048), 10
 """The fewest and the most rows that this model is made from, and one row of so many in between: it is made up to four
 times, each of which takes about as long as a pass over its rows."""
 FEW = 16
-"""The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
+"""The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows, and
+correlations in their Hessian are mostly noise."""
 EASY = 1e6
 """The largest n·d for which L-BFGS begins at once where features are alike and hardly depend on each other: then it
 needs few passes, and these are short. So beyond that a model for such features may pay."""
@@ -275,7 +276,8 @@ class Stages:
             return heavy_rows(whole, self.x, quasi_newton.hessian_size(whole))
         if self.independent:
             return IndependentFeatures(pilot.first_rows(self.modelled_rows(pilot)), self.x)
-        return pilot if size == pilot.n else pilot.first_rows(size)
+        some = pilot if size == pilot.n else pilot.first_rows(size)
+        return PlainSample(some) if size < min(self.problem.n, FEW * (self.problem.d + 1)) else some
 
 
 def easy(problem: Problem) -> bool:
