@@ -365,8 +365,11 @@ def test_factors_are_those_of_the_hessian(name: str, form: str, bias: float) -> 
 
 
 def condition(factor: Array, covariance: Array) -> float:
-    """The ratio of the largest and the least curvature that a factor leaves."""
-    half = np.linalg.solve(np.tril(factor), np.linalg.cholesky(covariance))
+    """The ratio of the largest and the least curvature that a factor leaves, with the best intercept for each point."""
+    hessian, d = np.tril(factor) @ np.tril(factor).T, len(covariance)
+    if len(hessian) > d:
+        hessian = hessian[:d, :d] - np.outer(hessian[d, :d], hessian[d, :d]) / hessian[d, d]
+    half = np.linalg.solve(np.linalg.cholesky(hessian), np.linalg.cholesky(covariance))
     values = np.linalg.svd(half, compute_uv=False) ** 2
     return float(values[0] / values[-1])
 
@@ -384,11 +387,11 @@ def test_correlations_of_a_small_sample_are_brought_nearer_to_0(kind: str, bias:
         scales = 10 ** rng.uniform(-2, 2, d)
         covariance = covariance * np.outer(scales, scales)
     rows = rng.normal(size=(m, d)) @ np.linalg.cholesky(covariance).T
+    rows += 3 * bias * rng.normal(size=d) * np.diagonal(covariance) ** 0.5
     problem = Problem(rows, rng.normal(size=m), np.ones(m), LOSSES["squared"], bias=bias)
     x = np.zeros(problem.shape)
-    found = hessian_factors(PlainSample(problem), x)[0][:d, :d]
-    plain = hessian_factors(problem, x)[0][:d, :d]
-    gram = rows.T @ rows / m
+    found, plain = hessian_factors(PlainSample(problem), x)[0], hessian_factors(problem, x)[0]
+    gram = np.cov(rows, rowvar=False) if bias else rows.T @ rows / m
     shrunk = [np.linalg.cholesky((1 - s) * gram + s * np.diag(np.diagonal(gram))) for s in np.linspace(0.0, 1.0, 21)]
     best = min(condition(factor, covariance) for factor in shrunk)
     assert condition(found, covariance) <= 1.3 * best

@@ -94,25 +94,34 @@ def _shrink(gram: Any, dense: Any, weight: Array, bias: float, hessian: Array) -
 
     With m rows for d unknowns, eigenvalues are off by factors of up to (1 ± √(d/m))². In units in which the diagonal is
     1, correlations C and rows a_i, whose outer products have the sum C, the share is (Σ‖a_i‖⁴ − ‖C‖²/m)/‖C − 1‖²
-    (Ledoit and Wolf 2004). Where a direction is flatter than that share, as the pivots of the factor tell, its
-    curvature would be lost: features that are combinations of a few have such directions.
+    (Ledoit and Wolf 2004); with an intercept those of features less their means. Where a direction is flatter than that
+    share, as the pivots of the factor tell, its curvature would be lost: features that are combinations of a few have
+    such directions.
     """
-    diagonal, d = np.einsum("jj->j", gram), dense.shape[1]
+    d = dense.shape[1]
+    inner, shared = gram[:d, :d], np.zeros((d, 1), gram.dtype)
+    if len(gram) > d:  # the intercept has the means of all features in common
+        if not gram[d, d] > 0:
+            return False
+        shared = gram[:d, d:] / gram[d, d] ** 0.5
+        inner -= shared * shared.T
+    diagonal = np.einsum("jj->j", inner)
     whole = diagonal.astype(np.float64)
     scale = 1 / np.where(whole > 0, whole, np.inf)
-    most = FLATTEST * float((np.einsum("jj->j", hessian)[: len(whole)] ** 2 * scale)[whole > 0].min(initial=math.inf))
+    most = FLATTEST * float((np.einsum("jj->j", hessian)[:d] ** 2 * scale)[whole > 0].min(initial=math.inf))
     if not most >= LEAST:
         return False
-    some, size = dense[:SAMPLE], len(dense)
+    some, size = dense[:SAMPLE] - (bias * gram[d, :d] / gram[d, d] if len(gram) > d else 0.0), len(dense)
     with np.errstate(over="ignore", invalid="ignore"):
-        norms = weight[:SAMPLE] * (np.square(some, dtype=np.float64) @ scale[:d] + bias**2 * float(scale[d:].sum()))
-        squares = float(scale @ np.square(gram) @ scale)
+        norms = weight[:SAMPLE] * (np.square(some, dtype=np.float64) @ scale)
+        squares = float(scale @ np.square(inner) @ scale)
         noise = float(norms @ norms) * size / len(some) - squares / size
         share = min(1.0, noise / max(squares - np.count_nonzero(scale), 1e-300))
     if not LEAST <= share <= most:
         return False
-    gram *= gram.dtype.type(1 - share)
+    inner *= gram.dtype.type(1 - share)
     diagonal[:] = whole
+    inner += shared * shared.T
     return True
 
 
