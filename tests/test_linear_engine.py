@@ -16,8 +16,8 @@ from scipy import optimize, sparse
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
-from vcsg.linear.curvature import curvature_along, hessian_factors, row_curvatures, smoothness
-from vcsg.linear.independent import Curvature, IndependentFeatures, alike, independent
+from vcsg.linear.curvature import PlainSample, curvature_along, hessian_factors, row_curvatures, smoothness
+from vcsg.linear.independent import Curvature, IndependentFeatures, alike, curved, uncorrelated
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
 from vcsg.linear.kernels.recursion import next_direction
@@ -364,6 +364,55 @@ def test_factors_are_those_of_the_hessian(name: str, form: str, bias: float) -> 
             np.testing.assert_allclose((lower @ lower.T)[:width, j], column[:width], rtol=1e-4, atol=1e-5)
 
 
+def condition(factor: Array, covariance: Array) -> float:
+    """The ratio of the largest and the least curvature that a factor leaves, with the best intercept for each point."""
+    hessian, d = np.tril(factor) @ np.tril(factor).T, len(covariance)
+    if len(hessian) > d:
+        hessian = hessian[:d, :d] - np.outer(hessian[d, :d], hessian[d, :d]) / hessian[d, d]
+    half = np.linalg.solve(np.linalg.cholesky(hessian), np.linalg.cholesky(covariance))
+    values = np.linalg.svd(half, compute_uv=False) ** 2
+    return float(values[0] / values[-1])
+
+
+@pytest.mark.parametrize("kind", ["neighbours", "groups", "scaled", "none"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_correlations_of_a_small_sample_are_brought_nearer_to_0(kind: str, bias: float) -> None:
+    """The sample's Hessian is then at most 1.3 times as far from the covariance as with the best share there is."""
+    rng, d, m = np.random.default_rng(0), 120, 360
+    gap = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    covariance = np.eye(d) if kind == "none" else 0.5**gap
+    if kind == "groups":
+        covariance = 0.6 * np.kron(np.eye(d // 10), np.ones((10, 10))) + 0.4 * np.eye(d)
+    if kind == "scaled":
+        scales = 10 ** rng.uniform(-2, 2, d)
+        covariance = covariance * np.outer(scales, scales)
+    rows = rng.normal(size=(m, d)) @ np.linalg.cholesky(covariance).T
+    rows += 3 * bias * rng.normal(size=d) * np.diagonal(covariance) ** 0.5
+    problem = Problem(rows, rng.normal(size=m), np.ones(m), LOSSES["squared"], bias=bias)
+    x = np.zeros(problem.shape)
+    found, plain = hessian_factors(PlainSample(problem), x)[0], hessian_factors(problem, x)[0]
+    gram = np.cov(rows, rowvar=False) if bias else rows.T @ rows / m
+    shrunk = [np.linalg.cholesky((1 - s) * gram + s * np.diag(np.diagonal(gram))) for s in np.linspace(0.0, 1.0, 21)]
+    best = min(condition(factor, covariance) for factor in shrunk)
+    assert condition(found, covariance) <= 1.3 * best
+    assert condition(found, covariance) <= 0.6 * condition(plain, covariance)
+
+
+@pytest.mark.parametrize("kind", ["low rank", "constant", "many rows"])
+def test_a_sample_keeps_its_flat_directions(kind: str) -> None:
+    """Features that are combinations of eight, and a little noise, have directions in which f is hardly curved."""
+    rng, d, m = np.random.default_rng(0), 60, 180
+    rows = rng.normal(size=(m, 8)) @ rng.normal(size=(8, d)) + 0.05 * rng.normal(size=(m, d))
+    if kind == "constant":
+        rows[:, 3] = 0.0
+    if kind == "many rows":
+        rows = rng.normal(size=(30_000, d)) @ np.linalg.cholesky(0.5 * np.ones((d, d)) + 0.5 * np.eye(d)).T
+    problem = Problem(rows, np.ones(len(rows)), np.ones(len(rows)), LOSSES["logistic"], bias=0.0)
+    x = np.zeros(problem.shape)
+    expected = np.tril(hessian_factors(problem, x)[0])
+    np.testing.assert_array_equal(np.tril(hessian_factors(PlainSample(problem), x)[0]), expected)
+
+
 @pytest.mark.parametrize("form", ["dense", "float32"])
 @pytest.mark.parametrize("name", ["logistic", "tweedie"])
 def test_passes_take_any_number_of_rows(name: str, form: str) -> None:
@@ -410,8 +459,9 @@ def test_independent_features_are_told_from_others(kind: str, expected: bool) ->
     """
     rows = rows_of(kind)
     problem = Problem(rows, np.ones(len(rows)), np.ones(len(rows)), LOSSES["logistic"], bias=0.0)
-    assert independent(problem, np.zeros(problem.shape)) is expected
-    assert not independent(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
+    assert uncorrelated(problem) is expected
+    assert curved(problem, np.zeros(problem.shape))
+    assert not curved(problem, np.full(problem.shape, 1e3)), "losses are straight lines there"
 
 
 @pytest.mark.parametrize(

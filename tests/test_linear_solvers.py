@@ -267,6 +267,33 @@ def test_separable_rows_get_a_hessian() -> None:
     assert model.fit(X, X @ rng.normal(size=100) > 0).n_iter_ < 50
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared-hinge"])
+def test_separable_rows_that_look_independent_get_the_rows_of_a_hessian(loss: str) -> None:
+    """Few rows are copied where a model of the Hessian is to be made; flat losses refuse it, and more are copied."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 150))
+    y = X @ rng.normal(size=150) > 0
+    model = LinearClassifier(loss, alpha=1e-4, tol=1e-6, fit_intercept=False, random_state=0).fit(X, y)
+    margins, signs = X @ model.coef_[0], np.where(y, 1.0, -1.0)
+    slopes = -signs * (expit(-signs * margins) if loss == "logistic" else np.maximum(1 - signs * margins, 0.0))
+    assert np.linalg.norm(X.T @ slopes / len(y) + 1e-4 * model.coef_[0]) <= 1.001e-6
+    problem = Problem(X, signs, np.ones(len(y)), LOSSES[loss], bias=0.0)
+    few, whole = growing.copied_rows(problem, hessian=False), growing.copied_rows(problem)
+    assert few < whole == growing.HESSIAN * 151
+    anchors = [entry.rows for entry in model.history_ if entry.stage == "growing"]
+    assert anchors.count(anchors[0]) == 2, "they grow from their first size again"
+
+
+def test_fewer_rows_are_copied_where_newtons_steps_follow() -> None:
+    rows = np.broadcast_to(1.0, (10**6, 10))
+    one = np.broadcast_to(1.0, 10**6)
+    problem = Problem(rows, one, one, LOSSES["logistic"])
+    assert growing.copied_rows(problem) == 10**6 // growing.SHARE
+    assert growing.copied_rows(replace(problem, rows=rows[: 10**5])) == growing.ENOUGH
+    others = replace(problem, penalty=Penalty(l1=0.1)), replace(problem, loss=LOSSES["multinomial"], outputs=3)
+    assert min(map(growing.copied_rows, others)) > 2 * growing.copied_rows(problem)
+
+
 def test_lbfgs_ends_where_rounding_leaves_nothing_to_find() -> None:
     """A tolerance of 0 is out of reach: it ends long before the passes do."""
     X, y = wide()

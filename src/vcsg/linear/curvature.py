@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, sparse
@@ -43,6 +43,9 @@ def curvature_along(problem: Problem, x: Array, v: Array) -> float:
     return losses + problem.penalty.curvature * float((v[:, :-1] ** 2).sum())
 
 
+LEAST, FLATTEST = 0.01, 2.0
+"""The least share by which correlations in a plain sample's Hessian are brought nearer to 0; and the largest, in units
+of the least pivot."""
 FLOPS = 20
 """The time of a pass per number of X, in multiply-adds of a matrix product; it prices a Hessian in passes."""
 SPARSE_ENTRY = 5.0
@@ -55,11 +58,19 @@ DOUBLE = (np.float64, 1e-15, (1e-14, 1e-10, 1e-6, 1e-3, 1.0))
 the first share of each entry that leaves it definite."""
 
 
-def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
+class PlainSample(NamedTuple):
+    """Rows that were drawn from a problem's, each with the same chance, and are few for its unknowns."""
+
+    rows: Problem
+
+
+def hessian_factors(problem: Problem | PlainSample, x: Array, exact: bool = False) -> Array:
     """The lower Cholesky factor of the Hessian at x, one for the diagonal block of each output.
 
     Single precision is enough for the Hessian of a sample of rows, unless it overflows; `exact` takes double precision.
+    In that of a plain sample of dense rows correlations are brought nearer to 0, where that is safe.
     """
+    problem, noisy = (problem.rows, True) if isinstance(problem, PlainSample) else (problem, False)
     weight, factors = row_curvatures(problem, x), np.empty((problem.outputs, problem.d + 1, problem.d + 1))
     if scatters(problem):
         for k, hessian in enumerate(factors):
@@ -72,8 +83,46 @@ def hessian_factors(problem: Problem, x: Array, exact: bool = False) -> Array:
         for dtype, floor, shares in (DOUBLE,) if exact else (SINGLE, DOUBLE):
             gram = _apart(problem, _gram(dense, weight, k, problem.bias, dtype))
             if _factor(gram, problem.penalty.curvature, floor, shares, hessian):
+                if noisy and _shrink(gram, dense, weight[:, k], problem.bias, hessian):
+                    _factor(gram, problem.penalty.curvature, floor, shares, hessian)
                 break
     return factors
+
+
+def _shrink(gram: Any, dense: Any, weight: Array, bias: float, hessian: Array) -> bool:
+    """Bring the correlations in a sample's Hessian nearer to 0, by what their noise is of them; whether it is done.
+
+    With m rows for d unknowns, eigenvalues are off by factors of up to (1 ± √(d/m))². In units in which the diagonal is
+    1, correlations C and rows a_i, whose outer products have the sum C, the share is (Σ‖a_i‖⁴ − ‖C‖²/m)/‖C − 1‖²
+    (Ledoit and Wolf 2004); with an intercept those of features less their means. Where a direction is flatter than that
+    share, as the pivots of the factor tell, its curvature would be lost: features that are combinations of a few have
+    such directions.
+    """
+    d = dense.shape[1]
+    inner, shared = gram[:d, :d], np.zeros((d, 1), gram.dtype)
+    if len(gram) > d:  # the intercept has the means of all features in common
+        if not gram[d, d] > 0:
+            return False
+        shared = gram[:d, d:] / gram[d, d] ** 0.5
+        inner -= shared * shared.T
+    diagonal = np.einsum("jj->j", inner)
+    whole = diagonal.astype(np.float64)
+    scale = 1 / np.where(whole > 0, whole, np.inf)
+    most = FLATTEST * float((np.einsum("jj->j", hessian)[:d] ** 2 * scale)[whole > 0].min(initial=math.inf))
+    if not most >= LEAST:
+        return False
+    some, size = dense[:SAMPLE] - (bias * gram[d, :d] / gram[d, d] if len(gram) > d else 0.0), len(dense)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = weight[:SAMPLE] * (np.square(some, dtype=np.float64) @ scale)
+        squares = float(scale @ np.square(inner) @ scale)
+        noise = float(norms @ norms) * size / len(some) - squares / size
+        share = min(1.0, noise / max(squares - np.count_nonzero(scale), 1e-300))
+    if not LEAST <= share <= most:
+        return False
+    inner *= gram.dtype.type(1 - share)
+    diagonal[:] = whole
+    inner += shared * shared.T
+    return True
 
 
 def heavy_rows(problem: Problem, x: Array, size: int) -> Problem:

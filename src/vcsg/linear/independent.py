@@ -32,19 +32,23 @@ LEAST = 0.01
 """The least curvature along x, in units of the diagonal's, that counts as one."""
 
 
-def independent(problem: Problem, x: Array) -> bool:
-    """Whether features of dense rows hardly depend on each other, as far as the first rows tell, and the loss is curved
-    in many of them: where it is not, as in separable data, few rows make the Hessian, and it changes on the way.
+def curved(problem: Problem, x: Array) -> bool:
+    """Whether the loss is curved in many of the first rows: where it is not, as in separable data, few rows make the
+    Hessian, and it changes on the way, so that no model of it holds.
+    """
+    some = problem.first_rows(min(PEEK, problem.n))
+    return float(row_curvatures(some, x).sum()) >= CURVED * problem.loss.curvature
+
+
+def uncorrelated(problem: Problem) -> bool:
+    """Whether features of dense rows hardly depend on each other, as far as the first rows tell.
 
     Correlations are about 0, and the intercept's feature is one of them. For two rows drawn independently, in units in
     which the squares of each feature have the mean 1, E(aᵀa')² is the sum of the squares of the correlations'
     eigenvalues, whatever the number of rows; their largest eigenvalue would say less, for with d features and m rows it
     reaches (1 + √(d/m))² without any correlation. Few pairs of features hardly change that sum, so they are looked for.
     """
-    size = min(PEEK, problem.n)
-    if float(row_curvatures(problem.first_rows(size), x).sum()) < CURVED * problem.loss.curvature:
-        return False
-    return _uncorrelated(problem.rows[:size], problem.bias, math.inf)
+    return _uncorrelated(problem.rows[: min(PEEK, problem.n)], problem.bias, math.inf)
 
 
 def alike(problem: Problem) -> bool:

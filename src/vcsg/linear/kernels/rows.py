@@ -45,9 +45,9 @@ RUN = 16 << 10
 """The size in bytes of neighbouring rows read in order from which on the processor prefetches by itself."""
 AHEAD = 64
 """How many rows ahead a loop prefetches where the processor does not."""
-DISTANCE, SPAN = 2048, 64
-"""How far ahead a pass prefetches, so that numbers are in a cache when their turn comes: so many numbers, or this size
-in bytes for each feature if that is more, which is that of eight rows in double precision."""
+DISTANCE, SPAN = 12 << 10, 64
+"""How far ahead a pass prefetches, in bytes, so that numbers are in a cache when their turn comes; or so far for each
+feature if that is more, which is eight rows in double precision."""
 LINE = 64
 """The size in bytes of a line of the cache."""
 
@@ -96,8 +96,8 @@ def dots_in_order(values: Traced, at: list[Traced], d: Traced, x: Traced, line: 
 
 def distance(values: Traced, d: Traced) -> Traced:
     """How many numbers ahead a pass prefetches."""
-    far = d * (SPAN // size_of(values))
-    return far.compare("<", DISTANCE).choose(d.constant(DISTANCE), far)
+    far, least = d * (SPAN // size_of(values)), DISTANCE // size_of(values)
+    return far.compare("<", least).choose(d.constant(least), far)
 
 
 def fetching(values: Traced, ahead: Traced | None) -> Callable[[Traced], None]:

@@ -16,8 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from vcsg.linear.curvature import heavy_rows, pass_work, row_work, smoothness
-from vcsg.linear.independent import IndependentFeatures, alike, independent
+from vcsg.linear.curvature import PlainSample, heavy_rows, pass_work, row_work, smoothness
+from vcsg.linear.independent import PEEK, IndependentFeatures, alike, curved, uncorrelated
 from vcsg.linear.inner_steps import lazy, svrg_epoch
 from vcsg.linear.kernels import order
 from vcsg.linear.problem import DENSE_FROM, Array, PassResult, Problem, variance
@@ -56,12 +56,16 @@ MODELLED, TENTH = (512, 2048), 10
 """The fewest and the most rows that this model is made from, and one row of so many in between: it is made up to four
 times, each of which takes about as long as a pass over its rows."""
 FEW = 16
-"""The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows."""
+"""The rows for each unknown below which an epoch leaves much of the distance to the minimum of the pilot's rows, and
+correlations in their Hessian are mostly noise."""
 EASY = 1e6
 """The largest n·d for which L-BFGS begins at once where features are alike and hardly depend on each other: then it
 needs few passes, and these are short. So beyond that a model for such features may pay."""
 NEARLY = 0.8
 """The ‖∇f‖ of all rows, in units of the tolerance, as some of them tell, for which these are the last before all."""
+ENOUGH, SHARE = 4096, 64
+"""The rows that are copied where Newton's steps are to follow, or one of so many if these are more, and a Hessian takes
+no more."""
 LARGER = 1.5
 """The largest anchor, in units of the rows that are copied, in whose place all of these are taken."""
 DEFAULT = GrowingAnchor()
@@ -145,11 +149,12 @@ class Stages:
     def again(self, pilot: Problem, epoch: int, B: int) -> bool:
         """Whether an epoch of B rows is to be followed by another on the pilot, though the schedule asks for more rows.
 
-        So it is after the first, where L-BFGS has a Hessian; after the second, where it had few rows for each unknown.
+        So it is after the first, where L-BFGS has a Hessian or a model of it; after the second, where it had few rows
+        for each unknown.
         """
         rows, width = self.hessian_rows(pilot), pilot.d + 1
         if epoch == 1:
-            return rows >= HESSIAN * width
+            return rows >= (FEW if self.independent else HESSIAN) * width
         return epoch == 2 and not pilot.sparse and rows >= FEW * width and B < FEW * width
 
     def step_size(self, plan: Plan) -> float:
@@ -219,14 +224,9 @@ class Stages:
 
     def hessian_rows(self, pilot: Problem) -> int:
         """The number of rows that the Hessian is made from; 0 where there is to be none."""
-        d = self.problem.d + 1
-        if (
-            d > quasi_newton.WIDEST
-            or self.problem.penalty.l1
-            or self.problem.outputs * d * d > 5 * quasi_newton.WIDEST**2
-        ):
+        if not factored(self.problem):
             return 0
-        return min(pilot.n, max(HESSIAN * d, cheap_rows(self.problem, pilot)))
+        return min(pilot.n, max(HESSIAN * (self.problem.d + 1), cheap_rows(self.problem, pilot)))
 
     def block_by_block(self, whole: Problem, pilot: Problem) -> bool:
         """Take Newton steps for blocks of rows in turn; whether they reached the tolerance."""
@@ -276,7 +276,8 @@ class Stages:
             return heavy_rows(whole, self.x, quasi_newton.hessian_size(whole))
         if self.independent:
             return IndependentFeatures(pilot.first_rows(self.modelled_rows(pilot)), self.x)
-        return pilot if size == pilot.n else pilot.first_rows(size)
+        some = pilot if size == pilot.n else pilot.first_rows(size)
+        return PlainSample(some) if size < min(self.problem.n, FEW * (self.problem.d + 1)) else some
 
 
 def easy(problem: Problem) -> bool:
@@ -312,11 +313,20 @@ def cheap_rows(problem: Problem, sample: Problem) -> int:
     return int(pass_work(problem) / (8 * row_work(sample) * problem.outputs))
 
 
-def copied_rows(problem: Problem, schedule: GrowingAnchor = DEFAULT) -> int:
+def factored(problem: Problem) -> bool:
+    """Whether L-BFGS is to have a factor of the Hessian."""
+    d = problem.d + 1
+    small = d <= quasi_newton.WIDEST and problem.outputs * d * d <= 5 * quasi_newton.WIDEST**2
+    return small and not problem.penalty.l1
+
+
+def copied_rows(problem: Problem, schedule: GrowingAnchor = DEFAULT, hessian: bool = True) -> int:
     """The number of rows that are copied and read from the copy: all of them where n is small.
 
     Otherwise as many as the largest anchor within an eighth, and a cheap Hessian, have; an eighth where the second
-    anchor is larger; or more where that is too few for a Hessian that takes no longer than two passes.
+    anchor is larger; or more where that is too few for a Hessian that takes no longer than two passes. Where Newton's
+    steps are to follow, fewer: on all rows these gain as much as an epoch on a large part. And where there is to be no
+    `hessian`, fewer still.
     """
     n, d = problem.n, problem.d
     if n < 2048:
@@ -327,9 +337,11 @@ def copied_rows(problem: Problem, schedule: GrowingAnchor = DEFAULT) -> int:
         eighth = min(eighth, max(math.ceil(anchor), cheap_rows(problem, problem)))
     dense = problem.sparse and problem.rows.nnz >= DENSE_FROM * n * d
     size = 8 * n * d if dense else stored(problem)
-    hessian = HESSIAN * (d + 1)
+    whole = HESSIAN * (d + 1)
     each = (d + 1) ** 2 if dense else row_work(problem)
-    wanted = max(eighth, hessian) if hessian * each <= 2 * pass_work(problem) else eighth
+    wanted = max(eighth, whole) if whole * each <= 2 * pass_work(problem) else eighth
+    if problem.smooth and problem.outputs == 1 and factored(problem):
+        wanted = min(wanted, max(ENOUGH, n // SHARE, whole if hessian else FEW * (d + 1)))
     return min(n // 2, max(1024, min(wanted, PILOT * n // max(1, size))))
 
 
@@ -349,7 +361,12 @@ def solve(
     run = Stages(problem, start.copy(), tol, journal, schedule, order.Draws(seed))
     run.sound = run.x
     n, size = problem.n, copied_rows(problem, schedule)
-    pilot = problem.subset(order.sample(n, size, run.rng))
+    index = order.sample(n, size, run.rng)
+    many = problem.outputs == 1 and not problem.sparse and n >= ROWS * problem.d and n * problem.d > EASY
+    if many and problem.smooth and run.worth_a_look(problem.first_rows(size)):
+        run.independent = uncorrelated(problem.subset(index[:PEEK]))
+    few = copied_rows(problem, schedule, hessian=not run.independent)
+    pilot = problem.subset(index[:few])
     norms = pilot.norms
     mean = float(norms.mean())
     run.few_heavy = float(norms.max()) > UNEVEN * mean > UNEVEN * FEW_HEAVY * float(np.median(norms))
@@ -365,9 +382,11 @@ def solve(
     plan = None if run.slow or start.any() else run.grow(pilot, norms)
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
-    many = problem.outputs == 1 and not pilot.sparse and n >= ROWS * problem.d
-    if many and problem.smooth and n * problem.d > EASY and run.worth_a_look(pilot):
-        run.independent = independent(pilot, run.x)
+    run.independent = run.independent and curved(pilot, run.x)
+    if few < size and not run.independent:
+        pilot = problem.subset(index)
+        if not start.any():
+            plan = run.grow(pilot, pilot.norms) or plan
     whole = pilot if size == n else problem
     if size == n:
         run.mix = order.sequential

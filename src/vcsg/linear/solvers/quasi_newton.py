@@ -21,6 +21,7 @@ from scipy.linalg import blas
 from threadpoolctl import ThreadpoolController
 
 from vcsg.linear.curvature import (
+    PlainSample,
     column_scales,
     curvature_along,
     heavy_rows,
@@ -34,7 +35,7 @@ from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solvers import row_space, takeover
 
-Middle = Problem | IndependentFeatures | Literal["identity", "diagonal"]
+Middle = Problem | PlainSample | IndependentFeatures | Literal["identity", "diagonal"]
 
 MEMORY = 10
 """The number of pairs (step, change of the gradient) that are remembered."""
@@ -367,7 +368,7 @@ def _inverse(problem: Problem, middle: Middle, x: Array) -> tuple[Array, Array]:
         return none, np.ones(problem.shape)
     if isinstance(middle, str):
         return none, np.ones(problem.shape) if middle == "identity" else np.asarray(column_scales(problem) ** 2)
-    with blas_threads(middle):
+    with blas_threads(middle.rows if isinstance(middle, PlainSample) else middle):
         return hessian_factors(middle, x), np.ones(problem.shape)
 
 
