@@ -302,8 +302,9 @@ def identity(
     plain = (bool, int, float, str, type(None))
     given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
     numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-    fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
+    fixed = {"n": optimizer.n, "number of parameters": numbers, "seed": seed}
     fixed |= {} if precision is None else {"precision": precision}
     if len(optimizer.param_groups) > 1:
         fixed["factor of the steps of the last layer"] = optimizer.param_groups[-1]["lr"]
-    return fixed | {f"option {name}": value for name, value in given.items()}
+    fixed |= {f"option {name}": value for name, value in given.items()}
+    return fixed | {"method": repr(optimizer.method)}  # the last, for what it consists of says less of why
