@@ -207,7 +207,8 @@ def test_a_folder_with_a_checkpoint_is_not_written_over(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"method": "scsg"}, r"its method is .*svrg.*, here it is .*scsg"),
-        ({"b": 4}, "its method is"),
+        ({"b": 4}, "its option b is None, here it is 4"),
+        ({"method": vcsg.make("svrg", b=4)}, "its method is"),
         ({"L": 6.0}, "its option L is 5.0, here it is 6.0"),
         ({"seed": 1}, "its seed is 0, here it is 1"),
         ({"clip_norm": 1.0}, "its option clip_norm is None, here it is 1.0"),

@@ -179,6 +179,12 @@ def fitted(model: Any = None, **options: Any) -> vcsg.Result:
 
 
 SAID: list[tuple[Any, type[Exception], str]] = [
+    (
+        lambda: vcsg.per_sample(net(), cross_entropy, TensorDataset(*data())),  # type: ignore[arg-type]
+        TypeError,
+        r"data is a TensorDataset: give \(inputs, targets\), two tensors of as many samples",
+    ),
+    (lambda: vcsg.per_sample(net(), cross_entropy, (data()[0], data(99)[1])), TypeError, "two tensors of as many"),
     (lambda: fitted(lr="0.1"), TypeError, "lr = '0.1': give a number"),
     (lambda: vcsg.Adam([{"params": net().parameters(), "lr": "1e-3"}], 64), TypeError, "lr = '1e-3': give a number"),
     (lambda: fitted(method="SVRG"), ValueError, "no method 'SVRG': did you mean 'svrg'?"),

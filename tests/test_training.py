@@ -822,6 +822,16 @@ def test_outputs_that_would_be_compared_with_all_targets_are_refused(model: nn.M
         vcsg.fit(model, lambda outputs, targets: (outputs - targets).square().mean(), (X, y), method, passes=1)
 
 
+def test_test_targets_of_another_shape_are_refused() -> None:
+    """Their loss would be that of other pairs, and look like one of a model that has learnt nothing."""
+    loss = lambda outputs, targets: (outputs - targets).square().mean()  # noqa: E731
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    with pytest.raises(ValueError, match=r"the shape \(32, 1\) for test targets of the shape \(32,\)"):
+        vcsg.fit(model, loss, (X, X[:, :1]), passes=1, test=(X, X[:, 0]))
+    for test in ((X, X[:, :1]), (X[:1], X[:1, :1])):
+        vcsg.fit(model, loss, (X, X[:, :1]), passes=1, test=test)
+
+
 @pytest.mark.parametrize(
     ("loss", "y"),
     [

@@ -40,6 +40,9 @@ def per_sample(
         data: (inputs, targets) with the samples along the first axis.
         chunk: how many samples are differentiated at once.
     """
+    pair = isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(t, Tensor) for t in data)
+    if not pair or not len(data[0]) == len(data[1]) > 0:
+        raise TypeError(f"data is a {type(data).__name__}: give (inputs, targets), two tensors of as many samples")
     parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
 
     def sample_loss(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:

@@ -92,15 +92,16 @@ def _losses(task: Task, batches: list[Any]) -> list[float]:
         return [number(without_gradients(partial(task.value, batch))) for batch in batches]
 
 
-def check_pairs(task: Task, train: SampleSource) -> None:
+def check_pairs(task: Task, source: SampleSource, role: str = "") -> None:
     """Refuse a loss that compares every output with every target, as where (b, 1) and (b,) become (b, b).
 
     It does not change with the order of the targets, neither for outputs that are equal to them nor for small ones.
+    `role` says of which targets, if not of those that the model is trained on.
     """
     if task.loss is None:
         return
-    with untouched(task.model):
-        outputs, targets = _looked_at(task, train)
+    with untouched(task.model), mode(task.model, not role):
+        outputs, targets = _looked_at(task, source)
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.shape == targets.shape:
         return
     equal = alike(targets, outputs) if is_quantity(targets) else None
@@ -110,9 +111,9 @@ def check_pairs(task: Task, train: SampleSource) -> None:
     small = (equal - equal.mean()) / (equal - equal.mean()).abs().max()
     if all(_ignores_order(task, t, targets) for t in (equal, small)):
         raise ValueError(
-            f"the model returns the shape {tuple(outputs.shape)} for targets of the shape {tuple(targets.shape)}, and "
-            "the loss compares every output with every target: reshape the targets, or squeeze what the "
-            "model returns, so that both have one shape"
+            f"the model returns the shape {tuple(outputs.shape)} for {role}targets of the shape "
+            f"{tuple(targets.shape)}, and the loss compares every output with every target: reshape the targets, or "
+            "squeeze what the model returns, so that both have one shape"
         )
 
 
@@ -301,8 +302,9 @@ def identity(
     plain = (bool, int, float, str, type(None))
     given = {name: v if isinstance(v, plain) else repr(v) for name, v in options.items() if name != "group"}
     numbers = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-    fixed = {"method": repr(optimizer.method), "n": optimizer.n, "number of parameters": numbers, "seed": seed}
+    fixed = {"n": optimizer.n, "number of parameters": numbers, "seed": seed}
     fixed |= {} if precision is None else {"precision": precision}
     if len(optimizer.param_groups) > 1:
         fixed["factor of the steps of the last layer"] = optimizer.param_groups[-1]["lr"]
-    return fixed | {f"option {name}": value for name, value in given.items()}
+    fixed |= {f"option {name}": value for name, value in given.items()}
+    return fixed | {"method": repr(optimizer.method)}  # the last, for what it consists of says less of why

@@ -38,7 +38,7 @@ from vcsg.training.progress import choose
 from vcsg.training.result import Result
 from vcsg.training.saving import CHECKPOINT_SECONDS
 from vcsg.training.session import Session, SessionOptions
-from vcsg.training.sources import SampleSource, make_source
+from vcsg.training.sources import SampleSource, TensorSource, make_source
 from vcsg.training.target_units import TargetUnits, target_units
 from vcsg.training.task import Task
 
@@ -155,6 +155,8 @@ def fit(
     chosen, units = ChosenOptions({}, ""), None
     with mode(model, True):
         check_pairs(task, train)
+        if isinstance(held_out, TensorSource):  # of a dataset a worker might have to be started for it
+            check_pairs(task, held_out, "test ")
         check_mean(task, train)
         if method == "auto":
             chosen = choose_options(model, task.value, train, options)
