@@ -237,3 +237,15 @@ def test_a_class_that_is_not_a_number_is_refused_without_a_warning() -> None:
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match="Input y contains NaN"):
             LinearClassifier().fit(np.eye(4), [0.0, 1.0, np.nan, 1.0])
+
+
+@pytest.mark.parametrize("name", ["fit_intercept", "warm_start", "early_stopping", "positive"])
+@pytest.mark.parametrize("kind", [LinearRegressor, LinearRegressorCV, LinearClassifier, LinearClassifierCV])
+def test_words_for_true_and_false_are_refused(kind: Any, name: str) -> None:
+    """ "False" would count as true."""
+    if name not in kind().get_params():
+        pytest.skip("it has no such option")
+    X, y = np.arange(20.0)[:, None], np.arange(20) % 2
+    with pytest.raises(ValueError, match=f"{name} = 'False': give True or False"):
+        kind(**{name: "False"}).fit(X, y)
+    kind(**{name: np.bool_(False)}).fit(X, y)

@@ -49,6 +49,13 @@ def whole(name: str, value: Any, low: int) -> None:
         raise ValueError(f"{name} = {value!r}: give a whole number, at least {low}")
 
 
+def flags(**options: Any) -> None:
+    """Raise unless every option is true or false: a word such as "False" would count as true."""
+    for name, value in options.items():
+        if not isinstance(value, bool | np.bool_) and not (isinstance(value, Integral) and value in (0, 1)):
+            raise ValueError(f"{name} = {value!r}: give True or False")
+
+
 def threads(n_jobs: int | None) -> int:
     """The number of threads: 1 for None, all processors this process may use for −1, all but one for −2."""
     if n_jobs is None:

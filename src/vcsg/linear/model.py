@@ -56,6 +56,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     max_iter: int
     solver: str
     method: str | Method
+    positive: bool
     warm_start: bool
     early_stopping: bool
     validation_fraction: float
@@ -74,6 +75,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _check_options(self) -> None:
         if self.loss not in self.losses:
             raise ValueError(f"loss = {self.loss!r}: choose one of {', '.join(map(repr, self.losses))}")
+        bounds = {"positive": self.positive} if hasattr(self, "positive") else {}
+        inputs.flags(
+            fit_intercept=self.fit_intercept, warm_start=self.warm_start, early_stopping=self.early_stopping, **bounds
+        )
         inputs.number("tol", self.tol, 0, math.inf)
         inputs.whole("max_iter", self.max_iter, 1)
         inputs.number("validation_fraction", self.validation_fraction, 0, 1, closed=True)
