@@ -388,3 +388,63 @@ def test_a_warning_of_cross_validation_names_the_unit_of_tol() -> None:
     problem = regression(True)
     with pytest.warns(ConvergenceWarning, match=r"is above tol = 1e-12 times \S+, the weight of ‖w‖₁"):
         LinearRegressorCV(tol=1e-12, max_iter=2, n_alphas=10).fit(problem.rows, problem.y)
+
+
+# --- second moments in a single fit
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("terms", [Penalty(l1=0.01), Penalty(l1=0.01, l2=0.1), Penalty(l1=0.01, positive=True)])
+@pytest.mark.parametrize("moved", [0.0, 30.0])
+def test_a_single_fit_from_moments_is_that_of_the_rows(
+    terms: Penalty, bias: float, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With weights, a constant column, and columns far from 0."""
+    monkeypatch.setattr(working_set, "IN_USE", 0.0)
+    rng = np.random.default_rng(4)
+    X, weight = rng.normal(size=(90, 10)) + moved, rng.uniform(0.2, 2, size=90)
+    X[:, 3] = 2.0
+    y = X @ np.append(rng.normal(size=9), 0.0) + rng.normal(size=90)
+    problem = Problem(X, y, weight / weight.mean(), LOSSES["squared"], bias=bias, penalty=terms)
+    start = np.zeros(problem.shape)
+    assert working_set.moments_pay(problem, start, Journal(10))
+    found = working_set.solve(problem, start, 1e-8, Journal(1e5))
+    again = working_set.solve(problem, found.x, 1e-8, Journal(1e5))
+    monkeypatch.setattr(working_set, "NARROW", 0)
+    rows = working_set.solve(problem, start, 1e-8, Journal(1e5))
+    assert found.converged
+    assert rows.converged
+    assert len(found.history) == 1
+    assert len(again.history) == 1
+    assert problem.anchor(found.x).norm == found.history[-1].gradient_norm <= 1e-8
+    assert found.history[-1].objective == pytest.approx(rows.history[-1].objective, rel=1e-12)
+    np.testing.assert_allclose(found.x, rows.x, atol=1e-5)
+
+
+def test_moments_are_left_out_where_few_columns_are_in_use_or_rows_are_few() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 20))
+    y = 3 * X[:, 0] + rng.normal(size=400)
+
+    def pay(problem: Problem) -> bool:
+        return working_set.moments_pay(problem, np.zeros(problem.shape), Journal(10))
+
+    weak = Problem(X, y, np.ones(400), LOSSES["squared"], penalty=Penalty(l1=1e-3))
+    assert pay(weak)
+    assert not pay(weak.with_penalty(Penalty(l1=0.5)))
+    assert not pay(replace(weak, loss=LOSSES["huber"]))
+    assert not pay(replace(weak, rows=sparse.csr_matrix(X)))
+    assert not pay(weak.subset(np.arange(60)))
+
+
+def test_what_rounding_of_moments_leaves_the_rows_solve() -> None:
+    """Of a column of mean 1e7 moments have too few digits for this tolerance, which is still met over the rows."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 6)) * 10.0 ** np.arange(6)
+    y = X @ (rng.normal(size=6) / 10.0 ** np.arange(6)) + 0.1 * rng.normal(size=200)
+    problem = Problem(X, y, np.ones(200), LOSSES["squared"], penalty=Penalty(l1=1e-6))
+    found = working_set.solve(problem, np.zeros(problem.shape), 1e-9, Journal(1e5))
+    assert problem.anchor(found.x).norm <= 1e-9 or found.message == "f falls no further, for rounding"
+    peer = Lasso(alpha=1e-6, tol=1e-14, max_iter=10**6).fit(X, y)
+    scale = 10.0 ** np.arange(6)
+    np.testing.assert_allclose(found.x[0, :-1] * scale, peer.coef_ * scale, atol=1e-4)

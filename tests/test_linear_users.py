@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import optimize, sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import (
     check_estimators_nan_inf,
@@ -198,3 +199,53 @@ def test_bounded_losses_begin_at_the_median(loss: str, data: tuple[Any, Any]) ->
     there = LinearRegressor(loss, scale=2.0, tol=1e-6, random_state=0).fit(X, y + 1000)
     np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-3)
     assert there.intercept_ == pytest.approx(here.intercept_ + 1000, abs=1e-3)
+
+
+@pytest.mark.parametrize("n", [50, 3000])
+@pytest.mark.parametrize("penalty", ["l1", "elasticnet"])
+def test_units_for_which_tol_is_coarse_are_told(penalty: str, n: int) -> None:
+    """Targets of 1e-9: every ‖∇f‖ is within the default tolerance, and coefficients of 0 would be no solution."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 12))
+    y = 1e-9 * (X @ np.linspace(1, 2, 12))
+    with pytest.warns(ConvergenceWarning, match=r"all coefficients are 0, for ‖∇f‖ = .* is within tol = 0.0001"):
+        LinearRegressor(penalty=penalty, alpha=1e-12).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exact = LinearRegressor(penalty=penalty, alpha=1e-12, tol=1e-13).fit(X, y)
+        LinearRegressor(penalty="l1", alpha=1.0).fit(X - X.mean(0), y - y.mean())  # 0 is the solution
+        LinearRegressor("poisson").fit(np.zeros_like(X), np.ones(n))
+    np.testing.assert_allclose(exact.coef_ * 1e9, np.linspace(1, 2, 12), rtol=0.01)
+
+
+def test_counts_whose_weight_is_all_on_zeros_are_refused() -> None:
+    X, y = np.arange(6.0)[:, None], np.array([0.0, 0.0, 0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="y is 0 in all rows of a weight above 0"):
+        LinearRegressor("poisson").fit(X, y, sample_weight=[1, 1, 1, 0, 0, 0])
+
+
+def test_a_fold_without_weight_is_named() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    with pytest.raises(ValueError, match="fold 1 is fitted to, or scored on, rows that all have the weight 0"):
+        LinearRegressorCV(n_alphas=3).fit(X, y, sample_weight=(np.arange(50) // 10 != 1).astype(float))
+    LinearRegressorCV(n_alphas=3).fit(X, y, sample_weight=(np.arange(50) % 2).astype(float))
+
+
+def test_a_class_that_is_not_a_number_is_refused_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="Input y contains NaN"):
+            LinearClassifier().fit(np.eye(4), [0.0, 1.0, np.nan, 1.0])
+
+
+@pytest.mark.parametrize("name", ["fit_intercept", "warm_start", "early_stopping", "positive"])
+@pytest.mark.parametrize("kind", [LinearRegressor, LinearRegressorCV, LinearClassifier, LinearClassifierCV])
+def test_words_for_true_and_false_are_refused(kind: Any, name: str) -> None:
+    """ "False" would count as true."""
+    if name not in kind().get_params():
+        pytest.skip("it has no such option")
+    X, y = np.arange(20.0)[:, None], np.arange(20) % 2
+    with pytest.raises(ValueError, match=f"{name} = 'False': give True or False"):
+        kind(**{name: "False"}).fit(X, y)
+    kind(**{name: np.bool_(False)}).fit(X, y)

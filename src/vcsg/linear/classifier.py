@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.extmath import softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import assert_all_finite, column_or_1d
 
 from vcsg.linear import inputs
 from vcsg.linear.blocks import BlockSource, blocks_of
@@ -311,6 +311,8 @@ def _encoded(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             return found
     if y.dtype.kind not in "iub" or y.ndim != 1:
         y = column_or_1d(y, warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
         check_classification_targets(y)
     classes = np.unique(y)
     return classes, inputs.class_numbers(y, classes)

@@ -49,6 +49,12 @@ class PathModel(LinearModel):
         name, ratio, passes = str(self.penalty), self.l1_ratio, float(self.max_iter)
         self.alphas_ = falling(problem, self.alphas, name, ratio, self.n_alphas, self.eps, self.tol)
         folds = list(check_cv(self.cv, y, classifier=classifier).split(np.zeros((problem.n, 1)), y))
+        for k, parts in enumerate(folds):
+            if problem.has_unused_rows and not all(problem.weight[rows].any() for rows in parts):
+                raise ValueError(
+                    f"fold {k} is fitted to, or scored on, rows that all have the weight 0: leave such rows out, or "
+                    "give cv a splitter that shuffles (KFold(shuffle=True))"
+                )
         if classifier:
             for k, (train, _) in enumerate(folds):
                 if len(np.unique(y[train])) < len(self.classes_):

@@ -49,6 +49,13 @@ def whole(name: str, value: Any, low: int) -> None:
         raise ValueError(f"{name} = {value!r}: give a whole number, at least {low}")
 
 
+def flags(**options: Any) -> None:
+    """Raise unless every option is true or false: a word such as "False" would count as true."""
+    for name, value in options.items():
+        if not isinstance(value, bool | np.bool_) and not (isinstance(value, Integral) and value in (0, 1)):
+            raise ValueError(f"{name} = {value!r}: give True or False")
+
+
 def threads(n_jobs: int | None) -> int:
     """The number of threads: 1 for None, all processors this process may use for −1, all but one for −2."""
     if n_jobs is None:
@@ -95,11 +102,13 @@ def row_offsets(offset: Any, exposure: Any, n: int) -> Array | None:
     return total
 
 
-def counts(y: Array, power: float) -> None:
+def counts(y: Array, power: float, weight: Array | None = None) -> None:
     """Raise unless the Tweedie loss of this power takes y: 0 and above, for the gamma distribution above 0."""
     least, words = float(y.min()), "above 0" if power == 2 else "0 or above, and not all 0"
     if not least >= 0 or (power == 2 and least == 0) or not y.any():
         raise ValueError(f"y goes from {least:g} to {y.max():g}: this loss takes numbers {words}")
+    if weight is not None and not y[weight > 0].any():
+        raise ValueError("y is 0 in all rows of a weight above 0, where this loss has no minimum: give others a weight")
 
 
 def scaled(weight: Array) -> Array:

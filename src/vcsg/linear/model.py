@@ -23,7 +23,7 @@ from vcsg.linear.blocks import BlockSource
 from vcsg.linear.falling_scale import solve_falling
 from vcsg.linear.kernels.losses import HUBER, LOSSES
 from vcsg.linear.out_of_core import solve_blocks, survey
-from vcsg.linear.problem import Array, Penalty, Problem
+from vcsg.linear.problem import Array, Penalty, Problem, violation
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
 from vcsg.linear.solvers import newton
 from vcsg.linear.solvers.automatic import solve
@@ -39,6 +39,10 @@ PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
 
 
+BLUR = 1e-10
+"""The ‖∇f‖ in units of `tol` that is taken for rounding."""
+
+
 class LinearModel(BaseEstimator):  # type: ignore[misc]
     """The common part of classifier and regressor: checks of the input, the call of a solver, and its result."""
 
@@ -52,6 +56,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     max_iter: int
     solver: str
     method: str | Method
+    positive: bool
     warm_start: bool
     early_stopping: bool
     validation_fraction: float
@@ -70,6 +75,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _check_options(self) -> None:
         if self.loss not in self.losses:
             raise ValueError(f"loss = {self.loss!r}: choose one of {', '.join(map(repr, self.losses))}")
+        bounds = {"positive": self.positive} if hasattr(self, "positive") else {}
+        inputs.flags(
+            fit_intercept=self.fit_intercept, warm_start=self.warm_start, early_stopping=self.early_stopping, **bounds
+        )
         inputs.number("tol", self.tol, 0, math.inf)
         inputs.whole("max_iter", self.max_iter, 1)
         inputs.number("validation_fraction", self.validation_fraction, 0, 1, closed=True)
@@ -94,7 +103,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The solution; with early stopping the one that suits held-out rows best."""
         seed = _seed(self.random_state)
         if not self.early_stopping or tol == 0:
-            return self._solution(problem, start, passes, tol, seed)
+            solution = self._solution(problem, start, passes, tol, seed)
+            if isinstance(self, RegressorMixin):  # targets have units
+                _warn_of_zeros(problem, start, solution, tol)
+            return solution
         if self.solver not in ("auto", "l-bfgs") or self.method != "growing-svrg":
             raise ValueError("early_stopping=True needs solver='auto' or 'l-bfgs', and method as it is by default")
         journal = Journal(passes, self._print if self.verbose else lambda _: None)
@@ -241,6 +253,22 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_)
+
+
+def _warn_of_zeros(problem: Problem, start: Array, solution: Solution, tol: float) -> None:
+    """Warn where all coefficients are 0 for no other reason than that `tol` is coarse for the units of the targets."""
+    w, terms = solution.x[:, :-1], problem.penalty
+    if tol == 0 or start[:, :-1].any() or w.any() or not solution.converged or problem.loss.kinked:
+        return
+    slope = problem.anchor(solution.x, keep=False).smooth[:, :-1]
+    norm = float(np.linalg.norm(violation(slope, w, terms.l1, terms.positive)))
+    if BLUR * tol < norm <= tol:
+        warnings.warn(
+            f"all coefficients are 0, for ‖∇f‖ = {norm:.3g} is within tol = {tol:g} there: give a smaller tol, or "
+            "scale y and the features",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
 
 @cache

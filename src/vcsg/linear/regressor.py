@@ -250,7 +250,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         that of y/e^o, whose mean is exp(z): rates in place of counts.
         """
         if self.loss in POWERS:
-            inputs.counts(target, POWERS[self.loss] or self.power)
+            inputs.counts(target, POWERS[self.loss] or self.power, weight)
         if shift is None:
             return target, weight
         if self.loss not in POWERS:

@@ -75,14 +75,18 @@ def moments(problem: Problem) -> Moments | None:
 
 def _weighted(problem: Problem, centre: Array, y: Array) -> tuple[Array, Array]:
     """G and b, block by block of rows."""
-    d, root = problem.d, np.sqrt(problem.shares)
+    d, root, even = problem.d, np.sqrt(problem.shares), bool((problem.weight == 1).all())
     G, b, height = np.zeros((d, d)), np.zeros(d), max(64, BLOCK // d)
+    room = np.empty((min(height, problem.n), d))
     for low in range(0, problem.n, height):
         part = slice(low, low + height)
-        rows = (problem.rows[part] - centre) * root[part, None]
-        G += rows.T @ rows
-        b += rows.T @ (root[part] * y[part])
-    return G, b
+        rows = np.subtract(problem.rows[part], centre, out=room[: problem.n - low])
+        if even:
+            G, b = G + rows.T @ rows, b + y[part] @ rows
+        else:
+            rows *= root[part, None]
+            G, b = G + rows.T @ rows, b + (root[part] * y[part]) @ rows
+    return (G / problem.n, b / problem.n) if even else (G, b)
 
 
 def solve_path(
