@@ -43,6 +43,8 @@ NARROW, TALL = 128, 4.0
 of coordinate descent, and one more for every 20 features."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
+ROWS_EACH = 1.2
+"""The fewest rows for each feature with which a working set has all columns at once, where as many are to be used."""
 
 
 class Columns:
@@ -117,7 +119,8 @@ def solve(
         before = here.value, here.norm
         part = chosen(problem, x, here, max(threshold, 0.0))
         threshold = problem.penalty.l1
-        far = 0.0 if stronger else FAR * here.norm  # along a path the first working set mostly suffices
+        last = stronger or len(part) == problem.d  # along a path the first working set mostly suffices
+        far = 0.0 if last else FAR * here.norm
         x = improved(problem, columns, part, x, max(CLOSE * tol, far), journal)
 
 
@@ -148,10 +151,17 @@ def from_moments(problem: Problem, x: Array, tol: float, journal: Journal) -> Ar
 
 
 def chosen(problem: Problem, x: Array, here: PassResult, l1: float) -> Places:
-    """The columns in use, and those that violate optimality for this weight of ‖w‖₁ most."""
+    """The columns in use, and those that violate optimality for this weight of ‖w‖₁ most.
+
+    For dense least squares with more rows than features these are all columns where that holds for most of them:
+    coordinate descent then takes few epochs over all, and more over ever larger parts.
+    """
     w, slope = x[0, :-1], here.smooth[0, :-1]
     scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, l1, problem.penalty.positive)))
     candidates = np.flatnonzero(scores)  # few: numpy takes long to find the largest of many equal numbers
+    tall = problem.loss.code == SQUARED and not problem.sparse and problem.n >= ROWS_EACH * problem.d
+    if tall and len(candidates) >= IN_USE * problem.d:
+        return np.arange(problem.d)
     growth = SPARSE_GROWTH if problem.sparse else GROWTH
     size = max(SMALLEST, growth * int(np.count_nonzero(w)))
     if len(candidates) > size:
