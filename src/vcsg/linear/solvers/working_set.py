@@ -28,8 +28,8 @@ SMALLEST = 64
 """The fewest columns of a working set."""
 GROWTH, SPARSE_GROWTH = 2, 4
 """The columns of a working set for each coefficient that is not 0; more where columns are sparse, and so cheaper."""
-CLOSE = 0.3
-"""The accuracy of a working set's solution, in units of tol."""
+CLOSE, WHOLE = 0.3, 0.9
+"""The accuracy of a working set's solution, in units of tol, and of that over all columns."""
 FAR = 0.05
 """The accuracy of a working set's solution, in units of ‖∇f‖ of all columns when it was chosen."""
 BLOCK = 64
@@ -119,9 +119,13 @@ def solve(
         before = here.value, here.norm
         part = chosen(problem, x, here, max(threshold, 0.0))
         threshold = problem.penalty.l1
-        last = stronger or len(part) == problem.d  # along a path the first working set mostly suffices
-        far = 0.0 if last else FAR * here.norm
-        x = improved(problem, columns, part, x, max(CLOSE * tol, far), journal)
+        if len(part) == problem.d:
+            bound = WHOLE * tol
+        elif stronger:  # along a path the first working set mostly suffices
+            bound = CLOSE * tol
+        else:
+            bound = max(CLOSE * tol, FAR * here.norm)
+        x = improved(problem, columns, part, x, bound, journal)
 
 
 def moments_pay(problem: Problem, x: Array, journal: Journal) -> bool:
