@@ -28,13 +28,16 @@ def columns_of(dense: np.ndarray, form: str) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("most", [0.5, np.inf])
 @pytest.mark.parametrize(("positive", "l2", "bias"), [(False, 0.0, 1.0), (False, 0.1, 0.0), (True, 0.0, 1.0)])
-def test_a_model_is_minimised(form: str, positive: bool, l2: float, bias: float) -> None:
+def test_a_model_is_minimised(form: str, even: bool, most: float, positive: bool, l2: float, bias: float) -> None:
     """Coordinate descent with extrapolation finds what scipy finds with split variables, on six of seven columns."""
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(40, 7)) * (rng.random((40, 7)) < 0.6)
     dense[:, 6] = dense[:, 5] + 0.02 * dense[:, 4]  # nearly alike: many epochs
     places, h, slopes, l1 = np.arange(1, 7), rng.random(40) / 40, rng.normal(size=40) / 40, 0.01
+    h = np.full(40, 0.02) if even else h
     part = np.column_stack([dense[:, places], np.full(40, bias)])
 
     def model(u: np.ndarray) -> tuple[float, np.ndarray]:
@@ -53,7 +56,7 @@ def test_a_model_is_minimised(form: str, positive: bool, l2: float, bias: float)
     w, v, squares = np.zeros(7), slopes.copy(), (part[:, :6] ** 2).T @ h
     columns = columns_of(dense, form)
     for _ in range(5):
-        column_steps.model_minimum(columns, places, h, v, squares, bias, w, l1, l2, positive, 0.0, 1e-13)
+        column_steps.model_minimum(columns, places, h, v, squares, bias, w, l1, l2, positive, most, 0.0, 1e-13)
     np.testing.assert_allclose(v, slopes + h * (part @ w), atol=1e-12)
     assert model(np.concatenate([np.maximum(w, 0), np.maximum(-w, 0)]))[0] <= best.fun + 1e-12
     assert l2 or (w[:6] == 0).any()
@@ -435,6 +438,42 @@ def test_moments_are_left_out_where_few_columns_are_in_use_or_rows_are_few() -> 
     assert not pay(replace(weak, loss=LOSSES["huber"]))
     assert not pay(replace(weak, rows=sparse.csr_matrix(X)))
     assert not pay(weak.subset(np.arange(60)))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ratio", [1.0, 0.5])
+def test_most_columns_in_use_are_solved_at_once(correlation: float, intercept: bool, ratio: float) -> None:
+    """The coefficients are those of scikit-learn, after one working set."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(400, 150))
+    for j in range(1, 150):
+        X[:, j] = correlation * X[:, j - 1] + np.sqrt(1 - correlation**2) * X[:, j] + 0.1
+    y = X @ rng.normal(size=150) + rng.normal(size=400) + 3
+    model = LinearRegressor(penalty="elasticnet", l1_ratio=ratio, alpha=0.03, tol=1e-8, fit_intercept=intercept)
+    model.fit(X, y)
+    peer = ElasticNet(alpha=0.03, l1_ratio=ratio, tol=1e-14, max_iter=10**5, fit_intercept=intercept).fit(X, y)
+    assert len(model.history_) == 2
+    assert np.count_nonzero(model.coef_) > 75
+    np.testing.assert_allclose(model.coef_, peer.coef_, atol=1e-6)
+    assert model.intercept_ == pytest.approx(peer.intercept_, abs=1e-6)
+
+
+def test_columns_at_once_are_those_that_are_to_be_used() -> None:
+    """Of few true coefficients most columns have small slopes at the start, which are chance: these do not count."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(400, 300))
+
+    def first(coef: np.ndarray, terms: Penalty, rows: int = 400) -> int:
+        problem = Problem(X[:rows], X[:rows] @ coef, np.ones(rows), LOSSES["squared"], bias=0.0, penalty=terms)
+        start = np.zeros(problem.shape)
+        return len(working_set.chosen(problem, start, problem.anchor(start), terms.l1))
+
+    many, few = rng.normal(size=300), np.where(np.arange(300) < 5, 5.0, 0.0)
+    assert first(many, Penalty(l1=0.05)) == 300
+    assert first(many, Penalty(l1=3.0)) < working_set.SMALLEST  # few columns violate optimality
+    assert first(many, Penalty(l1=0.05), 310) == working_set.SMALLEST  # few rows
+    assert first(few, Penalty(l1=0.05)) == working_set.SMALLEST
 
 
 def test_what_rounding_of_moments_leaves_the_rows_solve() -> None:

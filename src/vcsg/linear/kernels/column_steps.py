@@ -30,8 +30,6 @@ LEVEL = 1e-10
 """The variance of a column, relative to its mean square, below which it counts as constant beside an intercept."""
 POINTS = 5
 """The number of epochs after which their points are extrapolated (Anderson)."""
-MOST = 0.5
-"""The share of a working set's columns in use from which on every epoch goes over all of them."""
 
 
 @njit
@@ -110,15 +108,6 @@ def summed(v: Any) -> float:
     for i in range(v.size):
         s += v[i]
     return s
-
-
-@inlined
-def same(v: Any) -> bool:
-    """Whether all numbers of v are equal."""
-    for i in range(v.size):
-        if v[i] != v[0]:
-            return False
-    return True
 
 
 @inlined
@@ -202,7 +191,7 @@ def extrapolate(points: Any, slopes: Any, h: Any, v: Any, w: Any, l1: float, l2:
 @njit
 def model_minimum(
     columns: Any, places: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float,
-    positive: bool, share: float, enough: float,
+    positive: bool, most: float, share: float, enough: float,
 ) -> float:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
@@ -220,6 +209,7 @@ def model_minimum(
         l1: the weight of ‖w‖₁.
         l2: the weight of ‖w‖²/2.
         positive: whether coefficients stay at 0 or above.
+        most: the share of the columns in use from which on every epoch goes over all of them.
         share: descent ends when the steps of an epoch are this share of those of the first.
         enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
 
@@ -227,7 +217,7 @@ def model_minimum(
         The epochs it took, in units of all columns.
     """
     at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
-    whole, complete, even = summed(h) * bias * bias, True, same(h)
+    whole, complete, even = summed(h) * bias * bias, True, h.min() == h.max()
     points, slopes = np.empty((POINTS + 1, w.size)), np.empty((POINTS + 1, v.size))
     weight, sums, pull = summed(h), np.zeros(k), 0.0
     if whole > 0.0:
@@ -238,7 +228,8 @@ def model_minimum(
         for i in range(v.size):
             v[i] += pull * h[i]
     for epoch in range(EPOCHS):
-        moved, visited, in_use, pull = 0.0, 0, 0, 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
+        moved, visited, in_use = 0.0, 0, 0
+        pull = 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
         for j in range(k):
             before, a = w[j], squares[j]
             if a + l2 <= 0.0 or not (complete or before != 0.0):
@@ -270,7 +261,7 @@ def model_minimum(
         done = moved <= max(enough * enough, share * share * first)
         if done and complete:
             break
-        further = done or in_use >= MOST * k
+        further = done or in_use >= most * k
         kept = kept + 1 if further == complete else 0
         complete = further
         if epoch >= POINTS and not done:
@@ -300,7 +291,7 @@ def set_margins(columns: Any, places: Any, bias: float, w: Any, z: Any) -> None:
 @njit
 def improve(
     columns: Any, places: Any, y: Any, weight: Any, code: int, scale: float, bias: float, floor: float, l1: float,
-    l2: float, positive: bool, w: Any, tol: float, budget: float,
+    l2: float, positive: bool, most: float, w: Any, tol: float, budget: float,
 ) -> tuple[float, float]:  # fmt: skip
     """Minimise f over the columns of a working set until ‖∇f‖ ≤ tol there: models, and steps to their minima.
 
@@ -316,6 +307,7 @@ def improve(
         l1: the weight of ‖w‖₁.
         l2: the weight of ‖w‖²/2.
         positive: whether coefficients stay at 0 or above.
+        most: the share of the columns in use from which on every epoch goes over all of them.
         w: the point: a coefficient for each column of the working set, and the intercept; it moves.
         tol: the bound on ‖∇f‖.
         budget: the largest number of passes over the working set.
@@ -351,7 +343,7 @@ def improve(
             v[i] = slopes[i]
         share = 0.0 if code == SQUARED else ROUGH
         passes += model_minimum(
-            columns, places, h, v, squares, bias, target, l1, l2, positive, share, WITHIN * tol
+            columns, places, h, v, squares, bias, target, l1, l2, positive, most, share, WITHIN * tol
         )  # fmt: skip
         if code == SQUARED:  # the model is f itself, and v are the slopes at its minimum
             w[:], slopes[:] = target, v

@@ -32,6 +32,9 @@ CLOSE, WHOLE = 0.3, 0.9
 """The accuracy of a working set's solution, in units of tol, and of that over all columns."""
 FAR = 0.05
 """The accuracy of a working set's solution, in units of ‖∇f‖ of all columns when it was chosen."""
+MOST = 0.8
+"""The share in use from which on every epoch goes over all columns of the problem. Where a working set has only a part
+of them, epochs over those in use cost little beside a pass, and solve it further."""
 BLOCK = 64
 """The rows whose columns are copied together."""
 FLOOR = 1e-4
@@ -43,8 +46,9 @@ NARROW, TALL = 128, 4.0
 of coordinate descent, and one more for every 20 features."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
-ROWS_EACH = 1.2
-"""The fewest rows for each feature with which a working set has all columns at once, where as many are to be used."""
+ROWS_EACH, EVEN = 1.2, 0.1
+"""The fewest rows for each feature with which a working set has all columns at once, where as many are to be used, and
+how many of them the violations at the start have to be spread over: by chance small ones are those of most columns."""
 
 
 class Columns:
@@ -164,7 +168,7 @@ def chosen(problem: Problem, x: Array, here: PassResult, l1: float) -> Places:
     scores = np.where(w != 0, np.inf, np.abs(violation(slope, w, l1, problem.penalty.positive)))
     candidates = np.flatnonzero(scores)  # few: numpy takes long to find the largest of many equal numbers
     tall = problem.loss.code == SQUARED and not problem.sparse and problem.n >= ROWS_EACH * problem.d
-    if tall and len(candidates) >= IN_USE * problem.d:
+    if tall and len(candidates) >= IN_USE * problem.d and (w.any() or spread(scores) >= EVEN * problem.d):
         return np.arange(problem.d)
     growth = SPARSE_GROWTH if problem.sparse else GROWTH
     size = max(SMALLEST, growth * int(np.count_nonzero(w)))
@@ -174,14 +178,24 @@ def chosen(problem: Problem, x: Array, here: PassResult, l1: float) -> Places:
     return candidates
 
 
+def spread(sizes: Array) -> float:
+    """How many numbers of one size would have the same sums of squares and of fourth powers."""
+    largest = float(sizes.max(initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    squares = (sizes / largest) ** 2
+    return float(squares.sum()) ** 2 / float(squares @ squares)
+
+
 def improved(problem: Problem, columns: Columns, part: Places, x: Array, tol: float, journal: Journal) -> Array:
     """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others."""
     terms, places = problem.penalty, columns.places(part)
     floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
     share, w = columns.share(places), np.append(x[0, part], x[0, -1])
+    most = MOST if len(part) == problem.d else math.inf
     passes, _ = kernel.improve(
         columns.stored, places, readable(problem.y), readable(problem.weight), problem.loss.code, problem.scale,
-        problem.bias, floor, terms.l1, terms.l2, terms.positive, w, tol, journal.left / max(share, 1e-9),
+        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, tol, journal.left / max(share, 1e-9),
     )  # fmt: skip
     journal.passes += share * passes
     found = np.zeros(problem.shape)
