@@ -246,7 +246,7 @@ def model_minimum(
             step = w[j] - before
             if step != 0.0:
                 moved += (a + l2) * (a + l2) * step * step
-                if even:  # a third less to read
+                if even and len(at) == 1:  # dense: a third less to read
                     add_column(at, places[j], step * h[0], pointer(v), v.size)
                 else:
                     add_weighted(at, places[j], step, pointer(h), pointer(v), v.size)
