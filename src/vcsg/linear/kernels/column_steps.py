@@ -111,6 +111,15 @@ def summed(v: Any) -> float:
 
 
 @inlined
+def count_used(w: Any, k: int) -> int:
+    """How many of k coefficients are not 0."""
+    count = 0
+    for j in range(k):
+        count += w[j] != 0.0
+    return count
+
+
+@inlined
 def least_slope(slope: float, w: float, l1: float, positive: bool) -> float:
     """The subgradient of least norm in one coordinate, of a smooth part with this slope and l1·|w|."""
     if positive:
@@ -217,7 +226,8 @@ def model_minimum(
         The epochs it took, in units of all columns.
     """
     at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
-    whole, complete, even = summed(h) * bias * bias, True, h.min() == h.max()
+    whole, complete = summed(h) * bias * bias, True
+    even = len(at) == 1 and h.min() == h.max()
     points, slopes = np.empty((POINTS + 1, w.size)), np.empty((POINTS + 1, v.size))
     weight, sums, pull = summed(h), np.zeros(k), 0.0
     if whole > 0.0:
@@ -228,8 +238,7 @@ def model_minimum(
         for i in range(v.size):
             v[i] += pull * h[i]
     for epoch in range(EPOCHS):
-        moved, visited, in_use = 0.0, 0, 0
-        pull = 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
+        moved, visited, pull = 0.0, 0, 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
         for j in range(k):
             before, a = w[j], squares[j]
             if a + l2 <= 0.0 or not (complete or before != 0.0):
@@ -242,11 +251,10 @@ def model_minimum(
             else:
                 target = a * before - column_dot(at, places[j], pointer(v), v.size) - pull * sums[j]
                 w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
-            in_use += w[j] != 0.0
             step = w[j] - before
             if step != 0.0:
                 moved += (a + l2) * (a + l2) * step * step
-                if even and len(at) == 1:  # dense: a third less to read
+                if even:  # a third less to read
                     add_column(at, places[j], step * h[0], pointer(v), v.size)
                 else:
                     add_weighted(at, places[j], step, pointer(h), pointer(v), v.size)
@@ -261,7 +269,7 @@ def model_minimum(
         done = moved <= max(enough * enough, share * share * first)
         if done and complete:
             break
-        further = done or in_use >= most * k
+        further = done or count_used(pointer(w), k) >= most * k
         kept = kept + 1 if further == complete else 0
         complete = further
         if epoch >= POINTS and not done:
