@@ -5,6 +5,7 @@
     python benchmarks/linear_modes.py reads                      reads of a file to a given ‖∇f‖, beside other solvers
     python benchmarks/linear_modes.py path                       a path of 50 L1 penalties, beside three peers
     python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
+    python benchmarks/linear_modes.py in-use                     L1 regressions with most columns in use, beside Lasso
     python benchmarks/linear_modes.py poisson                    small Poisson regressions, beside scikit-learn
     python benchmarks/linear_modes.py ridge                      least squares with an L2 penalty, beside Ridge
     python benchmarks/linear_modes.py blocks                     Newton steps block by block, beside L-BFGS
@@ -412,6 +413,45 @@ def _single_solvers(X: Any, y: Any, alpha: float) -> dict[str, Callable[[float],
     return found
 
 
+DENSE = (
+    (2000, 500, 0.0), (20_000, 500, 0.0), (2000, 1500, 0.0), (1000, 1000, 0.0), (40_000, 200, 0.0), (400, 300, 0.0),
+    (8000, 800, 0.5), (5000, 300, 0.9), (600, 900, 0.0), (2500, 250, 0.3), (10_000, 400, 0.7), (1800, 1200, 0.0),
+    (30_000, 256, 0.0), (1500, 1500, 0.3), (700, 500, 0.8), (900, 350, 0.5),
+)  # fmt: skip
+"""Rows, features, and the correlation of neighbours."""
+
+
+def in_use(repeats: int) -> None:
+    """Small weights, with which most columns are in use, to ‖∇f‖ ≤ 1e-3 and 1e-6, beside scikit-learn's `Lasso`."""
+    for n, d, correlation in DENSE:
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, d))
+        for j in range(1, d):
+            X[:, j] = correlation * X[:, j - 1] + np.sqrt(1 - correlation**2) * X[:, j]
+        y = X @ rng.standard_normal(d) + rng.standard_normal(n)
+        for share, tol in itertools.product((0.01, 0.003), (1e-3, 1e-6)):
+            alpha = share * float(np.abs((y - y.mean()) @ X).max()) / n
+            problem = Problem(X, y, np.ones(n), LOSSES["squared"], 1.0, penalty=Penalty(l1=alpha))
+
+            def fit(kind: Any, limit: float, X: Any = X, y: Any = y, alpha: float = alpha) -> Any:
+                return kind(alpha=alpha, tol=limit, max_iter=50_000).fit(X, y)
+
+            def reached(model: Any, problem: Problem = problem, tol: float = tol) -> bool:
+                return problem.anchor(np.append(model.coef_, model.intercept_)[None, :]).norm <= tol
+
+            ours = partial(LinearRegressor, penalty="l1")
+            model = fit(ours, tol)
+            assert reached(model)
+            limit = next((t for t in 10.0 ** -np.arange(1, 13) if reached(fit(Lasso, t))), 1e-12)
+            runs: dict[str, Callable[[], Any]] = {
+                "ours": partial(fit, ours, tol), "scikit-learn": partial(fit, Lasso, limit),
+            }  # fmt: skip
+            used = np.count_nonzero(model.coef_)
+            _print_medians(
+                f"{n} × {d}, {correlation:g}, {share}, ‖∇f‖ ≤ {tol:.0e}, {used} used", in_turn(runs, repeats)
+            )
+
+
 # --- Poisson regression, and weights by cross-validation
 
 
@@ -595,6 +635,7 @@ def classes(repeats: int) -> None:
 MODES: dict[str, Callable[[int], None]] = {
     "path": path,
     "lasso": lasso,
+    "in-use": in_use,
     "poisson": poisson,
     "ridge": ridge,
     "blocks": blocks_in_turn,
