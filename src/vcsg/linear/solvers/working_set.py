@@ -5,7 +5,8 @@ the worst of them join those in use, and a Newton-like method works on these alo
 minimum with the L1 penalty by coordinate descent, a step shortened until f falls. Passes are few, and each is exact.
 
 Least squares of few features and many rows, most of whose columns are to be used, are solved from their second moments
-first, where an epoch costs next to nothing. What rounding has left is then a working set's.
+first, where an epoch costs next to nothing. What rounding has left is then a working set's. With more features than
+that, the first working set has all columns.
 """
 
 from __future__ import annotations
