@@ -47,6 +47,8 @@ def solve(
         return found
     if chosen == "growing-svrg" and solver == "auto" and not start.any() and growing.easy(problem):
         chosen = "l-bfgs"
+    impatient = solver == "auto" and shape.patience + newton.STEPS <= passes
+    journal.budget = shape.patience if impatient else passes
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":
@@ -59,6 +61,9 @@ def solve(
         found = dual.solve(problem, tol, journal, seed)
     else:
         found = growing.solve(problem, start, tol, journal, seed, schedule)
+    journal.budget = passes
+    if impatient and not found.converged:  # from the start: where others stopped, f may be too flat for its steps
+        found = newton.solve(problem, start, tol, journal)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
     if not problem.loss.kinked:
@@ -97,8 +102,11 @@ def _gap(problem: Problem, found: Solution) -> float:
 
 def _middle(problem: Problem, seed: int) -> quasi_newton.Middle:
     """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes, and
-    where margins of many rows have an offset; else the identity, and where rows are few for the features.
+    where margins of many rows have an offset; its diagonal for sparse rows of several classes; else the identity, and
+    where rows are few for the features.
     """
+    if problem.sparse and quasi_newton.invariant(problem):
+        return "diagonal"
     if row_space.cost(problem) < quasi_newton.renewal_cost(problem):
         return "identity"
     many = problem.fixed and problem.n > PILOT * problem.d
