@@ -13,6 +13,7 @@ from linear_data import make_problem
 from scipy import optimize, sparse
 from scipy.special import expit, softmax
 from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
 from vcsg.linear.curvature import column_scales, heavy_rows, hessian_factors, scatters
@@ -556,3 +557,18 @@ def test_newtons_method_takes_over_for_classes_that_other_steps_are_slow_for() -
     slopes = softmax(wide @ np.column_stack([model.coef_, model.intercept_]).T, axis=1)
     slopes -= y[:, None] == model.classes_
     assert np.linalg.norm(slopes.T @ wide / 100) <= 1e-8
+
+
+def test_the_better_solution_is_kept_where_newtons_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4)).cumsum(axis=1)
+    y = (2 * X @ rng.normal(size=(4, 8)) + rng.gumbel(size=(100, 8))).argmax(axis=1)
+    monkeypatch.setattr(newton, "STEPS", 1)
+    with pytest.warns(ConvergenceWarning):
+        model = LinearClassifier(alpha=0.0, tol=1e-8, random_state=0).fit(X, y)
+    wide = np.column_stack([X, np.ones(100)])
+    slopes = softmax(wide @ np.column_stack([model.coef_, model.intercept_]).T, axis=1)
+    slopes -= y[:, None] == model.classes_
+    last = model.history_[-1].gradient_norm
+    assert np.linalg.norm(slopes.T @ wide / 100) == pytest.approx(last, rel=1e-6)
+    assert last < min(entry.gradient_norm for entry in model.history_ if entry.stage == "newton")

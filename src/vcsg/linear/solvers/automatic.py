@@ -62,14 +62,27 @@ def solve(
     else:
         found = growing.solve(problem, start, tol, journal, seed, schedule)
     journal.budget = passes
-    if impatient and not found.converged:  # from the start: where others stopped, f may be too flat for its steps
-        found = newton.solve(problem, start, tol, journal)
+    if impatient and not found.converged:
+        found = _by_newton(problem, start, tol, journal, found)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
     if not problem.loss.kinked:
         found.gap = _gap(problem, found)
     found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
     return found
+
+
+def _by_newton(problem: Problem, start: Array, tol: float, journal: Journal, before: Solution) -> Solution:
+    """Newton's solution, or the one before if ‖∇f‖ is smaller there.
+
+    It begins at the start: where other steps have stopped, f may be too flat for Newton's.
+    """
+    reached = journal.history[-1]
+    found = newton.solve(problem, start, tol, journal)
+    if found.converged or not reached.gradient_norm < journal.history[-1].gradient_norm:
+        return found
+    journal.note(reached.stage, reached.rows, reached.objective, reached.gradient_norm)
+    return before
 
 
 def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution | None:
