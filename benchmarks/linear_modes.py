@@ -11,6 +11,7 @@
     python benchmarks/linear_modes.py blocks                     Newton steps block by block, beside L-BFGS
     python benchmarks/linear_modes.py cross-validation           the L1 penalty by five folds, beside scikit-learn
     python benchmarks/linear_modes.py classes                    ten classes, beside scikit-learn's lbfgs
+    python benchmarks/linear_modes.py class-shapes               three to thirty classes, beside three solvers of it
 
 Ratios are of runs that take turns. `cores` measures wall time and wants a quiet machine; the others CPU time.
 """
@@ -632,6 +633,47 @@ def classes(repeats: int) -> None:
         )
 
 
+CLASS_SHAPES = (
+    (500, 10, 3, 1.0), (3000, 20, 30, 1.0), (20_000, 60, 5, 1.0), (700, 25, 4, 1.0), (10_000, 200, 3, 1.0),
+    (250, 60, 12, 1.0), (6000, 12, 20, 1.0), (1200, 400, 3, 1.0), (60, 300, 3, 1.0), (5000, 2000, 4, 0.01),
+    (20_000, 3000, 5, 0.005), (30_000, 500, 3, 0.02), (1500, 800, 7, 0.03), (40_000, 400, 6, 0.02),
+    (60_000, 120, 4, 0.08), (700, 60, 20, 0.1), (20_000, 2000, 12, 0.01),
+)  # fmt: skip
+"""Rows, features, classes, and the share of entries that are not 0."""
+
+
+def class_shapes(repeats: int) -> None:
+    """Multinomial regression with C = 1 to ‖∇f‖ ≤ 1e-3 and 1e-5, beside scikit-learn at the tolerances it needs."""
+    for n, d, K, share in CLASS_SHAPES:
+        rng = np.random.default_rng(0)
+        X: Any = rng.standard_normal((n, d))
+        if share < 1:
+            X = sparse.random(n, d, share, format="csr", random_state=0, data_rvs=rng.standard_normal)
+        y = (X @ rng.standard_normal((d, K)) + rng.gumbel(size=(n, K))).argmax(axis=1)
+        y = np.unique(y, return_inverse=True)[1]
+        present, penalty = int(y.max()) + 1, Penalty(l2=1 / n)
+        problem = Problem(X, y.astype(float), np.ones(n), LOSSES["multinomial"], outputs=present, penalty=penalty)
+        for tol in (1e-3, 1e-5):
+
+            def fit(solver: str, own: float, X: Any = X, y: Any = y) -> Any:
+                return LogisticRegression(solver=solver, tol=own, max_iter=10_000).fit(X, y)
+
+            def reaches(model: Any, problem: Problem = problem, tol: float = tol) -> bool:
+                return problem.anchor(np.column_stack([model.coef_, model.intercept_])).norm <= tol
+
+            def ours(X: Any = X, y: Any = y, tol: float = tol) -> Any:
+                return LinearClassifier(C=1.0, tol=tol, random_state=0).fit(X, y)
+
+            runs: dict[str, Callable[[], Any]] = {"ours": ours}
+            for peer in ("newton-cg", "lbfgs", "newton-cholesky"):
+                if peer == "newton-cholesky" and n * (present * d) ** 2 > 1e9:
+                    continue
+                needed = next(t for t in tol * 10.0 ** np.arange(1, -3.1, -0.5) if reaches(fit(peer, t)))
+                runs[peer] = partial(fit, peer, needed)
+            assert reaches(ours())
+            _print_medians(f"{n} × {d}, {K} classes, {share:.1%} to {tol:g}", in_turn(runs, repeats))
+
+
 MODES: dict[str, Callable[[int], None]] = {
     "path": path,
     "lasso": lasso,
@@ -641,6 +683,7 @@ MODES: dict[str, Callable[[int], None]] = {
     "blocks": blocks_in_turn,
     "cross-validation": cross_validation,
     "classes": classes,
+    "class-shapes": class_shapes,
 }
 """What takes the number of repeats alone."""
 

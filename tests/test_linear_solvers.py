@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from linear_data import make_problem
 from scipy import optimize, sparse
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning
 
 from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem, solve
-from vcsg.linear.curvature import heavy_rows, hessian_factors, scatters
+from vcsg.linear.curvature import column_scales, heavy_rows, hessian_factors, scatters
 from vcsg.linear.kernels import dual_steps, hessian
 from vcsg.linear.solution import Journal
 from vcsg.linear.solvers import growing, lbfgs, newton, quasi_newton
@@ -29,10 +30,14 @@ CONVEX = ["squared", "huber", "logistic", "squared-hinge", "multinomial"]
 SHAPES: list[tuple[Shape, str]] = [
     (Shape(50, 3, 150), "newton"),
     (Shape(569, 30, 569 * 30), "newton"),
-    (Shape(150, 4, 600, outputs=3), "newton"),
+    (Shape(150, 4, 600, outputs=3), "growing-svrg"),
+    (Shape(500, 10, 5000, outputs=3), "growing-svrg"),
     (Shape(100, 130, 13_000), "l-bfgs"),
     (Shape(100, 130, 13_000, quadratic=True), "newton"),
-    (Shape(100, 130, 13_000, outputs=3), "newton"),
+    (Shape(100, 130, 13_000, outputs=3), "l-bfgs"),
+    (Shape(5000, 2000, 100_000, outputs=4), "l-bfgs"),
+    (Shape(30_000, 500, 300_000, outputs=3), "l-bfgs"),
+    (Shape(100_000, 200, 1_000_000, outputs=5), "growing-svrg"),
     (Shape(2000, 200, 400_000), "l-bfgs"),
     (Shape(500, 5000, 2_500_000), "l-bfgs"),
     (Shape(20_000, 1000, 20_000_000), "l-bfgs"),
@@ -524,3 +529,46 @@ def test_growing_anchors_end_where_their_rows_tell_that_all_have_a_small_gradien
     before = growing[0][-1]
     assert coarse[-1].passes == pytest.approx(before.passes + 1), "no epoch between the last anchor and all rows"
     assert fine[len(growing[1])].passes > growing[1][-1].passes + 1
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_scales_of_columns_are_the_curvatures_of_classes_at_zero(form: str) -> None:
+    problem = make_problem("multinomial", n=80, d=4, bias=2.0, penalty=Penalty(l2=0.1), form=form)
+    x, step = np.zeros(problem.shape), 1e-4
+    expected = np.empty(problem.shape)
+    for place in np.ndindex(*problem.shape):
+        values = []
+        for t in (-step, 0.0, step):
+            x[place] = t
+            values.append(problem.anchor(x).value)
+        x[place] = 0.0
+        expected[place] = (values[0] - 2 * values[1] + values[2]) / step**2
+    np.testing.assert_allclose(column_scales(problem) ** -2, expected, rtol=1e-5)
+
+
+def test_newtons_method_takes_over_for_classes_that_other_steps_are_slow_for() -> None:
+    """Without a penalty, rows whose classes can nearly be told apart have a solution far away, and f is flat there."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4)).cumsum(axis=1)
+    y = (2 * X @ rng.normal(size=(4, 8)) + rng.gumbel(size=(100, 8))).argmax(axis=1)
+    model = LinearClassifier(alpha=0.0, tol=1e-8, random_state=0).fit(X, y)
+    assert model.solver_.endswith("then newton")
+    wide = np.column_stack([X, np.ones(100)])
+    slopes = softmax(wide @ np.column_stack([model.coef_, model.intercept_]).T, axis=1)
+    slopes -= y[:, None] == model.classes_
+    assert np.linalg.norm(slopes.T @ wide / 100) <= 1e-8
+
+
+def test_the_better_solution_is_kept_where_newtons_method_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4)).cumsum(axis=1)
+    y = (2 * X @ rng.normal(size=(4, 8)) + rng.gumbel(size=(100, 8))).argmax(axis=1)
+    monkeypatch.setattr(newton, "STEPS", 1)
+    with pytest.warns(ConvergenceWarning):
+        model = LinearClassifier(alpha=0.0, tol=1e-8, random_state=0).fit(X, y)
+    wide = np.column_stack([X, np.ones(100)])
+    slopes = softmax(wide @ np.column_stack([model.coef_, model.intercept_]).T, axis=1)
+    slopes -= y[:, None] == model.classes_
+    last = model.history_[-1].gradient_norm
+    assert np.linalg.norm(slopes.T @ wide / 100) == pytest.approx(last, rel=1e-6)
+    assert last < min(entry.gradient_norm for entry in model.history_ if entry.stage == "newton")

@@ -223,14 +223,20 @@ def _factor(gram: Any, curvature: float, floor: float, shares: tuple[float, ...]
 
 
 def column_scales(problem: Problem) -> Array:
-    """1/√(a bound on the curvature along each coordinate): used where d is too large for a factor of the Hessian."""
+    """1/√(the curvature along each coordinate, or a bound on it): used in place of a factor of the Hessian.
+
+    Of one output it is the bound, of K classes what f has at 0, where all of them have the probability 1/K: a bound is
+    twice as large for three classes and ten times for twenty, which the penalty's part is not.
+    """
     if problem.sparse:
         square = sparse.csr_matrix(
             (problem.rows.data**2, problem.rows.indices, problem.rows.indptr), problem.rows.shape
         )
     else:
         square = np.square(problem.rows, dtype=np.float64)
-    bound = problem.loss.curvature if problem.loss.bounded else 1.0
+    bound, K = problem.loss.curvature if problem.loss.bounded else 1.0, problem.outputs
+    if K > 1:
+        bound = (K - 1) / K**2
     sums = np.asarray(square.T @ problem.weight, np.float64) / problem.n * bound
     sums += problem.penalty.curvature
     scales = np.append(sums, bound * problem.bias**2 or 1.0)

@@ -47,6 +47,8 @@ def solve(
         return found
     if chosen == "growing-svrg" and solver == "auto" and not start.any() and growing.easy(problem):
         chosen = "l-bfgs"
+    impatient = solver == "auto" and shape.patience + newton.STEPS <= passes
+    journal.budget = shape.patience if impatient else passes
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":
@@ -59,12 +61,28 @@ def solve(
         found = dual.solve(problem, tol, journal, seed)
     else:
         found = growing.solve(problem, start, tol, journal, seed, schedule)
+    journal.budget = passes
+    if impatient and not found.converged:
+        found = _by_newton(problem, start, tol, journal, found)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
     if not problem.loss.kinked:
         found.gap = _gap(problem, found)
     found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
     return found
+
+
+def _by_newton(problem: Problem, start: Array, tol: float, journal: Journal, before: Solution) -> Solution:
+    """Newton's solution, or the one before if ‖∇f‖ is smaller there.
+
+    It begins at the start: where other steps have stopped, f may be too flat for Newton's.
+    """
+    reached = journal.history[-1]
+    found = newton.solve(problem, start, tol, journal)
+    if found.converged or not reached.gradient_norm < journal.history[-1].gradient_norm:
+        return found
+    journal.note(reached.stage, reached.rows, reached.objective, reached.gradient_norm)
+    return before
 
 
 def at_start(problem: Problem, start: Array, tol: float, journal: Journal) -> Solution | None:
@@ -97,8 +115,11 @@ def _gap(problem: Problem, found: Solution) -> float:
 
 def _middle(problem: Problem, seed: int) -> quasi_newton.Middle:
     """What L-BFGS begins with: a Hessian of some rows where the curvature has no bound and may vary by magnitudes, and
-    where margins of many rows have an offset; else the identity, and where rows are few for the features.
+    where margins of many rows have an offset; its diagonal for sparse rows of several classes; else the identity, and
+    where rows are few for the features.
     """
+    if problem.sparse and quasi_newton.invariant(problem):
+        return "diagonal"
     if row_space.cost(problem) < quasi_newton.renewal_cost(problem):
         return "identity"
     many = problem.fixed and problem.n > PILOT * problem.d

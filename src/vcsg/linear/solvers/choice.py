@@ -18,10 +18,17 @@ NEWTON = 2e6
 NEWTON_WIDEST = 50
 """The most features for which it is, but for least squares, which need one Hessian: L-BFGS makes cheaper steps."""
 NEWTON_OUTPUTS = 1e8
-"""The largest n·(unknowns)² for several outputs, with any number of features. The Hessian in L-BFGS has one block for
-each output and nothing between them."""
+"""The largest n·(unknowns)² for which Newton's method takes over for several outputs where other steps are slow."""
+NEWTON_STEPS, PATIENCE = 12.0, (100.0, 800.0)
+"""The Newton steps that a fit of several outputs needs; the passes that those of the smallest problem take, and the
+most that are waited for."""
+PASS_WORK, PASS_START = 1.5, 5e4
+"""The time of a pass for each number and output, and to begin it, in multiply-adds of a Hessian of several outputs."""
 PILOT = 24
 """The fewest rows for each unknown of dense data for which stochastic steps on a part of the rows save passes."""
+PILOT_CLASSES = 100
+"""The fewest sparse rows of several classes for each feature for which they do: without them L-BFGS begins with the
+diagonal of the Hessian, which takes next to nothing."""
 FEWEST = 4096
 """The fewest rows for which stochastic steps save more than they cost to set up."""
 WIDE = 2.0
@@ -74,15 +81,23 @@ class Shape(NamedTuple):
 
     @property
     def work(self) -> float:
-        """The multiply-adds of a Hessian of all rows."""
-        return self.n * (self.outputs * (self.d + 1.0)) ** 2
+        """The multiply-adds of a Hessian of all rows, for one output."""
+        return self.n * (self.d + 1.0) ** 2
 
     @property
     def newton_pays(self) -> bool:
-        """Whether Newton's method is fastest for a smooth f."""
-        if self.outputs > 1:
-            return self.work <= NEWTON_OUTPUTS
-        return self.work <= NEWTON and (self.d <= NEWTON_WIDEST or self.quadratic)
+        """Whether Newton's method is fastest for a smooth f: never for several outputs, whose Hessian has all pairs."""
+        return self.outputs == 1 and self.work <= NEWTON and (self.d <= NEWTON_WIDEST or self.quadratic)
+
+    @property
+    def patience(self) -> float:
+        """The passes after which Newton's method takes over, for several outputs: as many as it takes by itself."""
+        pairs, width, (least, most) = self.outputs * (self.outputs + 1) / 2, self.d + 1.0, PATIENCE
+        if self.outputs == 1 or not self.smooth or self.n * (self.outputs * width) ** 2 > NEWTON_OUTPUTS:
+            return math.inf
+        hessian = self.n * pairs * width**2 + (self.outputs * width) ** 3
+        each = PASS_WORK * self.n * self.d * self.outputs + PASS_START
+        return min(least + NEWTON_STEPS * hessian / each, most)
 
     @property
     def sparse(self) -> bool:
@@ -118,10 +133,10 @@ def choose(shape: Shape) -> str:
 
     "interior-point" for a loss that is piecewise linear, "l-bfgs" for margins with an offset. "working-set" for
     bounds, and for the L1 penalty with a thousand features or more, on sparse rows or on few dense ones, for small
-    data and for least squares. "newton" for small problems of few features: their Hessians cost less than anything
-    else. "dual" for sparse rows with at least two features for each row, where the penalty is weak and the tolerance
-    not coarse. "l-bfgs" where there are few rows, or few for each unknown, so that a part of them says little.
-    "growing-svrg" for everything else, and for penalties and losses that are not smooth or not convex.
+    data and for least squares. "newton" for small problems of few features and one output: their Hessians cost less
+    than anything else. "dual" for sparse rows with at least two features for each row, where the penalty is weak and
+    the tolerance not coarse. "l-bfgs" where there are few rows, or few for each feature, so that a part of them says
+    little. "growing-svrg" for everything else, and for penalties and losses that are not smooth or not convex.
     """
     if shape.kinked:
         return "interior-point"
@@ -139,10 +154,10 @@ def choose(shape: Shape) -> str:
         return "dual"
     if not shape.bounded:
         return "l-bfgs"
+    if shape.outputs > 1:
+        return "l-bfgs" if shape.n < (PILOT_CLASSES if shape.sparse else PILOT) * shape.d else "growing-svrg"
     few = shape.d > WIDE * shape.n if shape.sparse else shape.n < PILOT * shape.d
-    if shape.outputs == 1 and (few or shape.n < FEWEST):
-        return "l-bfgs"
-    return "growing-svrg"
+    return "l-bfgs" if few or shape.n < FEWEST else "growing-svrg"
 
 
 def refusal(solver: str, shape: Shape) -> str:

@@ -31,8 +31,9 @@ CACHE = 1 << 20
 """The largest size in bytes of data whose rows can be read in any order without losing time."""
 PILOT = 20 << 20
 """The largest size in bytes of the rows that are copied."""
-SVRG_PASSES = 3.0, 2.5
-"""The time of an epoch of SVRG on all dense or sparse rows, in passes: an anchor, and steps that read less evenly."""
+SVRG_PASSES, SPARSE_CLASSES = (3.0, 2.5), 10.0
+"""The time of an epoch of SVRG on all dense or sparse rows, in passes: an anchor, and steps that read less evenly; and
+on sparse rows of several classes, whose coordinates catch up class by class."""
 ROUGH = 40.0
 """The passes that L-BFGS is expected to need without a factor of the Hessian."""
 HESSIAN = 32
@@ -192,7 +193,9 @@ class Stages:
     def hand_over_pays(self, norm: float, rate: float, pilot: Problem) -> bool:
         """Whether L-BFGS is expected to need fewer passes than SVRG, which gains `rate` of log ‖∇f‖² in two."""
         left = 2 * math.log(norm / max(self.tol, 1e-15 * norm))
-        svrg = SVRG_PASSES[self.problem.sparse] * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
+        sparse, several = self.problem.sparse, self.problem.outputs > 1
+        epoch = SPARSE_CLASSES if sparse and several else SVRG_PASSES[sparse]
+        svrg = epoch * math.ceil(left / rate) if rate > 0 and not self.slow else math.inf
         if not self.hessian_rows(pilot):
             return svrg > ROUGH
         setup = 0.0 if self.independent else self.hessian_cost(pilot)
