@@ -259,4 +259,5 @@ def test_fit_and_linear_models_have_their_certificate() -> None:
     X, y = sklearn.load_iris(return_X_y=True)
     fitted = vcsg.linear.LinearClassifier(alpha=1e-2, tol=1e-4).fit(X, y)
     assert fitted.certificate_.bound <= 1e-8
-    assert fitted.certificate_.samples == len(X)
+    assert fitted.certificate_.samples == len(X)  # one of the flowers is there twice, and the solver takes it once
+    assert {entry.rows for entry in fitted.history_} == {len(X)}

@@ -135,8 +135,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return solution
 
     def _solution(self, problem: Problem, start: Array, passes: float, tol: float, seed: int) -> Solution:
-        report = self._print if self.verbose else lambda _: None
-        method = self._method(tol)
+        given, method = problem.n, self._method(tol)
         schedule = _default_schedule(method)
         if schedule is None and problem.penalty.positive:
             raise ValueError(
@@ -144,18 +143,28 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
         if problem.n * problem.d <= newton.EXACT and not (schedule and self._exact(problem, start, tol)):
             problem = _merged(problem, method)
-        with self._overflow_explained(problem):
+
+        def told(entry: HistoryEntry) -> HistoryEntry:
+            return entry._replace(rows=given) if entry.rows == problem.n else entry  # all, though merged
+
+        def report(entry: HistoryEntry) -> None:
+            if self.verbose:
+                self._print(told(entry))
+
+        def solved(part: Problem, x: Array, target: float, budget: float) -> Solution:
             if schedule:
+                return solve(part, x, target, budget, seed, self.solver, schedule, report)
+            found = run(part, x, method, target, budget, seed, report=report)
+            found.solver = method.name
+            return found
 
-                def solved(part: Problem, x: Array, target: float, budget: float) -> Solution:
-                    return solve(part, x, target, budget, seed, self.solver, schedule, report)
-
-                if problem.loss.code == HUBER:
-                    return solve_falling(problem, start, tol, passes, solved)
-                return solved(problem, start, tol, passes)
-            solution = run(problem, start, method, tol, passes, seed, report=report)
-            solution.solver = method.name
-            return solution
+        with self._overflow_explained(problem):
+            if schedule and problem.loss.code == HUBER:
+                solution = solve_falling(problem, start, tol, passes, solved)
+            else:
+                solution = solved(problem, start, tol, passes)
+        solution.history = [told(entry) for entry in solution.history]
+        return solution
 
     def _exact(self, problem: Problem, start: Array, tol: float) -> bool:
         """Whether the one minimum of small data is found up to rounding, by Newton's method."""
