@@ -216,6 +216,9 @@ def test_it_follows_growing_svrg(monkeypatch: pytest.MonkeyPatch, name: str, for
     assert found.history[-1].gradient_norm <= 1e-7
     coarse = solve(problem, np.zeros(problem.shape), 0.3, solver="growing-svrg")
     assert "incremental-newton" not in coarse.solver, "a step of L-BFGS is enough"
+    warm = solve(problem, coarse.x + 0.1, 1e-7, solver="growing-svrg")  # without epochs that tell how far it is
+    assert warm.converged
+    assert np.linalg.norm(autograd(problem, name, warm.x)[1]) <= 1.01e-7
 
 
 def test_classes_and_the_l1_penalty_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,6 +242,8 @@ def test_many_rows_take_fewer_passes_than_with_l_bfgs(monkeypatch: pytest.Monkey
     model = LinearClassifier(alpha=1e-6, tol=1e-6, random_state=0)
     ours = model.fit(X, y)
     passes = ours.history_[-1].passes
+    again = LinearClassifier(alpha=1e-6, tol=1e-6, random_state=0, warm_start=True).fit(X, y).set_params(tol=1e-8)
+    assert again.fit(X, y).history_[-1].gradient_norm <= 1e-8
     assert ours.solver_ == "growing-svrg, then incremental-newton"
     monkeypatch.setattr(incremental, "WORK", math.inf)
     model.fit(X, y)

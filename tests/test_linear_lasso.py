@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,9 @@ def test_a_model_is_minimised(form: str, even: bool, most: float, positive: bool
     w, v, squares = np.zeros(7), slopes.copy(), (part[:, :6] ** 2).T @ h
     columns = columns_of(dense, form)
     for _ in range(5):
-        column_steps.model_minimum(columns, places, h, v, squares, bias, w, l1, l2, positive, most, 0.0, 1e-13)
+        column_steps.model_minimum(
+            columns, places, h, v, squares, bias, w, l1, l2, positive, most, 0.0, 1e-13, math.inf
+        )
     np.testing.assert_allclose(v, slopes + h * (part @ w), atol=1e-12)
     assert model(np.concatenate([np.maximum(w, 0), np.maximum(-w, 0)]))[0] <= best.fun + 1e-12
     assert l2 or (w[:6] == 0).any()

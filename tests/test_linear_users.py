@@ -215,7 +215,40 @@ def test_units_for_which_tol_is_coarse_are_told(penalty: str, n: int) -> None:
         exact = LinearRegressor(penalty=penalty, alpha=1e-12, tol=1e-13).fit(X, y)
         LinearRegressor(penalty="l1", alpha=1.0).fit(X - X.mean(0), y - y.mean())  # 0 is the solution
         LinearRegressor("poisson").fit(np.zeros_like(X), np.ones(n))
+        LinearRegressor("poisson").fit(X + 3, np.full(n, 1e6))  # so is the mean alone, whose ‖∇f‖ is rounding
+        LinearRegressor(penalty=penalty, alpha=1e-4).fit(X + 3, np.full(n, 1234567.891))
     np.testing.assert_allclose(exact.coef_ * 1e9, np.linspace(1, 2, 12), rtol=0.01)
+
+
+def test_a_coarse_tol_is_told_of_beside_held_out_rows_too() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    y = X @ [1.0, 2.0, 0.0, 0.0] + 0.1 * rng.normal(size=60)
+    with pytest.warns(ConvergenceWarning, match="all coefficients are 0, for"):
+        LinearRegressor(early_stopping=True, random_state=0).fit(X, 1e-6 * y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert LinearRegressor(early_stopping=True, random_state=0).fit(X, y).coef_.any()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_second_moments_are_left_out_where_there_are_too_few_passes_for_them(most: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 60))
+    y = X @ rng.normal(size=60) + rng.normal(size=6000)
+    with pytest.warns(ConvergenceWarning, match=f"{most} passes are used up"):
+        model = LinearRegressor(penalty="l1", alpha=1e-4, max_iter=most).fit(X, y)
+    assert {entry.rows for entry in model.history_} == {6000}
+    assert model.n_iter_ <= most + 2  # a model of f is measured before its minimum is, and after it
+    assert LinearRegressor(penalty="l1", alpha=1e-4, max_iter=6).fit(X, y).n_iter_ <= 6
+
+
+def test_a_fold_of_zeros_is_named_where_counts_are_fitted() -> None:
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.zeros(60)
+    y[:12] = 2
+    with pytest.raises(ValueError, match="fold 0 is fitted to rows whose y is 0, for which this loss has no minimum"):
+        LinearRegressorCV("poisson", cv=5).fit(X, y)
+    LinearRegressorCV("poisson", cv=5, n_alphas=3).fit(X, np.roll(y, 6) + (np.arange(60) % 7 == 0))
 
 
 def test_counts_whose_weight_is_all_on_zeros_are_refused() -> None:

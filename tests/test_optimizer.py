@@ -378,6 +378,9 @@ def test_a_rule_by_what_is_never_measured_is_refused(name: str, quantity: str) -
     told: list[str] = []
     run(quadratic(), optimizer, p, until=lambda r: told.append(f"{r} {r.scalars()}") or r.epoch > 4)  # type: ignore[func-returns-value]
     assert told
+    epoch = optimizer.epoch
+    run(quadratic(), optimizer, p, until=lambda r: r.epoch > epoch + 2 or (r.anchor and getattr(r, quantity) < -1))
+    assert optimizer.epoch == epoch + 3
     p = parameter()
     optimizer = vcsg.SVRG([p], n=60, L=1.0)
     run(quadratic(), optimizer, p, until=lambda record: getattr(record, quantity) > -1)

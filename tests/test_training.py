@@ -318,6 +318,12 @@ def test_targets_that_the_loss_ignores_are_neither_right_nor_wrong(ignored: int)
     result = vcsg.fit(net(), nn.CrossEntropyLoss(ignore_index=ignored), (X, y), passes=2, test=(X, y))
     wrong = [int(o.argmax()) != t for o, t in zip(result.model.eval()(X), y.tolist(), strict=True) if t != ignored]
     assert result.history[-1]["error"] == pytest.approx(sum(wrong) / len(wrong))
+    y[:7] = ignored  # a batch without any target, and others with some
+    for size in (40, 9, 7):
+        given = {"loss": nn.CrossEntropyLoss(ignore_index=ignored), "test": (X, y), "test_batch_size": size}
+        result = vcsg.fit(net(), data=(X, y), passes=2, **given)
+        known = [(int(o.argmax()), t) for o, t in zip(result.model.eval()(X), y.tolist(), strict=True) if t != ignored]
+        assert result.history[-1]["error"] == pytest.approx(sum(o != t for o, t in known) / len(known))
 
 
 def test_regression_has_no_error() -> None:

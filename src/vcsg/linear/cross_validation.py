@@ -18,6 +18,7 @@ from sklearn.model_selection import check_cv
 
 from vcsg.linear import inputs
 from vcsg.linear.classifier import LinearClassifier
+from vcsg.linear.kernels.losses import TWEEDIE
 from vcsg.linear.model import LinearModel, _seed
 from vcsg.linear.path import LinearPath, ProgressBar, falling, in_units, joined, measured, solve_path
 from vcsg.linear.problem import Array, Penalty, Problem
@@ -54,6 +55,12 @@ class PathModel(LinearModel):
                 raise ValueError(
                     f"fold {k} is fitted to, or scored on, rows that all have the weight 0: leave such rows out, or "
                     "give cv a splitter that shuffles (KFold(shuffle=True))"
+                )
+            counted = problem.y[parts[0]][problem.weight[parts[0]] > 0]
+            if problem.loss.code == TWEEDIE and not counted.any():
+                raise ValueError(
+                    f"fold {k} is fitted to rows whose y is 0, for which this loss has no minimum: give cv a splitter "
+                    "that shuffles (KFold(shuffle=True)), or fewer folds"
                 )
         if classifier:
             for k, (train, _) in enumerate(folds):

@@ -18,6 +18,8 @@ from vcsg.linear.solvers import lbfgs, quasi_newton
 PATIENCE = 5
 """The points without a lower loss on the held-out rows after which a fit ends."""
 
+HELD_OUT = "the loss on held-out rows falls no further"
+
 
 @dataclass
 class HeldOutRows:
@@ -79,5 +81,5 @@ def solve(
     last = len(watch.losses) - 1 == int(np.argmin(watch.losses))
     found.x, found.solver, found.measured = watch.best, "l-bfgs", False
     if not last:
-        found.converged, found.message = True, "the loss on held-out rows falls no further"
+        found.converged, found.message = True, HELD_OUT
     return found, watch.losses

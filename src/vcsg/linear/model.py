@@ -39,8 +39,8 @@ PARTIAL = 4.0
 """The number of passes that one call of `partial_fit` makes over its rows."""
 
 
-BLUR = 1e-10
-"""The ‖∇f‖ in units of `tol` that is taken for rounding."""
+BLUR = (1e-10, 1e-12)
+"""The ‖∇f‖ that is taken for rounding: in units of `tol`, and of the mean of |y|·‖a‖ over the rows."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -114,6 +114,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             solution, self.validation_losses_ = early_stopping.solve(
                 problem, start, tol, journal, self.validation_fraction, seed
             )
+        if isinstance(self, RegressorMixin) and solution.message != early_stopping.HELD_OUT:
+            _warn_of_zeros(problem, start, solution, tol)
         return solution
 
     @contextmanager
@@ -271,7 +273,8 @@ def _warn_of_zeros(problem: Problem, start: Array, solution: Solution, tol: floa
         return
     slope = problem.anchor(solution.x, keep=False).smooth[:, :-1]
     norm = float(np.linalg.norm(violation(slope, w, terms.l1, terms.positive)))
-    if BLUR * tol < norm <= tol:
+    size = float((problem.weight * np.abs(problem.y) * np.sqrt(problem.norms)).mean())
+    if max(BLUR[0] * tol, BLUR[1] * size) < norm <= tol:
         warnings.warn(
             f"all coefficients are 0, for ‖∇f‖ = {norm:.3g} is within tol = {tol:g} there: give a smaller tol, or "
             "scale y and the features",

@@ -99,7 +99,7 @@ class Record:
 class UnmeasuredRecord(Record):
     """The record of a run without anchors, as a rule is asked about it: it refuses to be compared by what is not known.
 
-    No comparison with NaN is true, so the rule would never end the run.
+    No comparison with NaN is true, so the rule, or a part of it, would do nothing.
     """
 
     @property
@@ -122,9 +122,9 @@ class UnmeasuredRecord(Record):
 
     def _unknown(self, name: str) -> ValueError:
         return ValueError(
-            f"until= asks for record.{name}, which is measured at anchors, and this method draws none in an epoch: the "
-            "rule would never end the run. Choose a method that does, such as svrg or vcsg, or ask for record.passes, "
-            "or give passes= or seconds= in its place"
+            f"until= asks for record.{name}, which is measured at anchors, and this method draws none in an epoch: no "
+            "comparison with it would be true. Choose a method that does, such as svrg or vcsg, or ask for "
+            "record.passes; a rule for both kinds asks for record.anchor first, which is None here"
         )
 
 

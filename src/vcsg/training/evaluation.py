@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,19 +14,21 @@ from torch.nn.parameter import is_lazy
 
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
-from vcsg.training.task import without_gradients
+from vcsg.training.task import Fraction, without_gradients
 
 
 def means(
-    model: nn.Module, source: SampleSource, size: int, measure: Callable[[Any], dict[str, float]]
+    model: nn.Module, source: SampleSource, size: int, measure: Callable[[Any], Mapping[str, float | Fraction]]
 ) -> dict[str, float]:
     """The means over all samples of the numbers that `measure` returns for a batch, `size` samples at once."""
-    sums = dict[str, float]()
+    sums = dict[str, Fraction]()
     with mode(model, False), seeded(0, model.parameters()):
         for count, batch in source.parts(size):
             for name, value in without_gradients(partial(measure, batch)).items():
-                sums[name] = sums.get(name, 0.0) + value * count / source.n
-    return sums
+                part, whole = value if isinstance(value, Fraction) else (value * count, count)
+                before = sums.get(name, Fraction(0.0, 0.0))
+                sums[name] = Fraction(before.part + part, before.whole + whole)
+    return {name: share.part / share.whole if share.whole else math.nan for name, share in sums.items()}
 
 
 def gradient_norm2(model: nn.Module, source: SampleSource, size: int, objective: Callable[[Any], Tensor]) -> float:

@@ -6,12 +6,19 @@ import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Found = TypeVar("Found")
+
+
+class Fraction(NamedTuple):
+    """A part of a whole; of several batches the parts are added up, and the wholes."""
+
+    part: float
+    whole: float
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,13 @@ class Task:
             found = without_gradients(lambda: self.model(inputs))
         return found.detach() if isinstance(found, Tensor) else found
 
-    def measure(self, batch: Any) -> dict[str, float]:
+    def measure(self, batch: Any) -> dict[str, float | Fraction]:
         """The mean loss of a batch of test samples, the error for classification, and the metrics."""
         value, outputs, targets = self.evaluate(batch)
-        found = {"test_loss": number(value)}
+        found: dict[str, float | Fraction] = {"test_loss": number(value)}
         if _classifies(outputs, targets):
             known = (targets >= 0) & (targets != getattr(self.loss, "ignore_index", -100))  # others are no class
-            found["error"] = float((outputs.argmax(1) != targets)[known].float().mean())
+            found["error"] = Fraction(float((outputs.argmax(1) != targets)[known].sum()), float(known.sum()))
         return found | {name: _measured(name, metric(outputs, targets)) for name, metric in self.metrics.items()}
 
 

@@ -200,7 +200,7 @@ def extrapolate(points: Any, slopes: Any, h: Any, v: Any, w: Any, l1: float, l2:
 @njit
 def model_minimum(
     columns: Any, places: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float,
-    positive: bool, most: float, share: float, enough: float,
+    positive: bool, most: float, share: float, enough: float, budget: float,
 ) -> float:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
@@ -221,6 +221,7 @@ def model_minimum(
         most: the share of the columns in use from which on every epoch goes over all of them.
         share: descent ends when the steps of an epoch are this share of those of the first.
         enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
+        budget: it ends, too, after as many epochs, in units of all columns.
 
     Returns:
         The epochs it took, in units of all columns.
@@ -267,7 +268,7 @@ def model_minimum(
         used += visited / max(k, 1)
         first = moved if epoch == 0 else first
         done = moved <= max(enough * enough, share * share * first)
-        if done and complete:
+        if (done and complete) or used >= budget:
             break
         further = done or count_used(pointer(w), k) >= most * k
         kept = kept + 1 if further == complete else 0
@@ -280,7 +281,7 @@ def model_minimum(
             if kept == POINTS:
                 extrapolate(points, slopes, h, v, w, l1, l2, positive)
                 kept = -1
-        elif epoch < POINTS:
+        else:
             kept = -1
     return used
 
@@ -351,7 +352,7 @@ def improve(
             v[i] = slopes[i]
         share = 0.0 if code == SQUARED else ROUGH
         passes += model_minimum(
-            columns, places, h, v, squares, bias, target, l1, l2, positive, most, share, WITHIN * tol
+            columns, places, h, v, squares, bias, target, l1, l2, positive, most, share, WITHIN * tol, budget - passes
         )  # fmt: skip
         if code == SQUARED:  # the model is f itself, and v are the slopes at its minimum
             w[:], slopes[:] = target, v

@@ -245,6 +245,8 @@ class Stages:
         problem = self.problem
         if not problem.smooth or problem.outputs > 1 or self.few_heavy or problem.n < ROWS * problem.d:
             return False
+        if not math.isfinite(self.noise):  # from a start that is not 0 no epochs have told it
+            return False
         rows = self.hessian_rows(pilot)
         if not rows or not incremental.pays(problem, 0 if self.independent else problem.d + 1):
             return False

@@ -45,6 +45,8 @@ def sure_end_pays(least: Sequence[float], tol: float, price: float) -> bool:
         return False
     left, half = math.log(now / max(tol, 1e-15 * now)), len(least) // 2
     fall, overdue = math.log(least[half] / now), passes >= price
+    if left <= 0:
+        return False
     if not overdue and left * passes <= math.log(least[0] / now) * OVERALL * price:
         return False
     if not left < 500 * fall:  # it stands still

@@ -47,6 +47,8 @@ NARROW, TALL = 128, 4.0
 of coordinate descent, and one more for every 20 features."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
+MOMENT_PASSES = 4.0
+"""The fewest passes left for which they do: they take one to see that, one for themselves, and one to measure ∇f."""
 ROWS_EACH, EVEN = 1.2, 0.1
 """The fewest rows for each feature with which a working set has all columns at once, where as many are to be used, and
 how many of them the violations at the start have to be spread over: by chance small ones are those of most columns."""
@@ -136,7 +138,7 @@ def solve(
 def moments_pay(problem: Problem, x: Array, journal: Journal) -> bool:
     """Whether second moments are faster than coordinate descent, which takes long where many columns are in use."""
     tall = problem.d <= NARROW and problem.n >= TALL * problem.d
-    if not (tall and problem.loss.code == SQUARED) or problem.sparse:
+    if not (tall and problem.loss.code == SQUARED) or problem.sparse or journal.left < MOMENT_PASSES:
         return False
     level, w = x.copy(), x[0, :-1]
     if problem.bias and not w.any():
@@ -152,7 +154,8 @@ def from_moments(problem: Problem, x: Array, tol: float, journal: Journal) -> Ar
     known, l1 = moments.moments(problem), problem.penalty.l1
     if known is None:
         return x
-    passes = max(1.0, journal.left) * problem.n / problem.d  # of moments, of which an epoch reads d² numbers
+    left = max(1.0, journal.left - 2)  # without those of the moments and of the solution
+    passes = left * problem.n / problem.d  # of moments, of which an epoch reads d² numbers
     bound = tol / min(1.0, l1 or 1.0)
     found = moments.solve_path(known, np.ones(1), problem.penalty, problem.bias, bound, passes, lambda _: None)[0]
     journal.passes += 1.0 + found.history[-1].passes * problem.d / problem.n
