@@ -221,6 +221,17 @@ def test_it_follows_growing_svrg(monkeypatch: pytest.MonkeyPatch, name: str, for
     assert np.linalg.norm(autograd(problem, name, warm.x)[1]) <= 1.01e-7
 
 
+def test_a_level_alone_is_no_warm_start() -> None:
+    """Huber's loss begins at the median of the targets, from where epochs on a part of the rows are as good as from 0."""
+    problem = make_problem("huber", 8000, 9, 1.0, Penalty(l2=1e-3))
+    level, warm = np.zeros(problem.shape), np.full(problem.shape, 0.01)
+    level[0, -1] = float(np.median(problem.y))
+    found = [solve(problem, start, 1e-7, solver="growing-svrg") for start in (np.zeros(problem.shape), level, warm)]
+    assert ["growing" in {entry.stage for entry in each.history} for each in found] == [True, True, False]
+    for each in found:
+        assert np.linalg.norm(autograd(problem, "huber", each.x)[1]) <= 1.01e-7
+
+
 def test_classes_and_the_l1_penalty_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental, "WORK", 0.0)
     for problem in (

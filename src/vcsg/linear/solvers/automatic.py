@@ -45,7 +45,7 @@ def solve(
     if (start.any() or start_may_do(problem, start, tol)) and (found := at_start(problem, start, tol, journal)):
         found.gap = _gap(problem, found)
         return found
-    if chosen == "growing-svrg" and solver == "auto" and not start.any() and growing.easy(problem):
+    if chosen == "growing-svrg" and solver == "auto" and not start[:, :-1].any() and growing.easy(problem):
         chosen = "l-bfgs"
     impatient = solver == "auto" and shape.patience + newton.STEPS <= passes
     journal.budget = shape.patience if impatient else passes

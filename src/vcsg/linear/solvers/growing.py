@@ -365,6 +365,7 @@ def solve(
     """
     run = Stages(problem, start.copy(), tol, journal, schedule, order.Draws(seed))
     run.sound = run.x
+    warm = bool(start[:, :-1].any())  # an intercept alone is a mean, or a median
     n, size = problem.n, copied_rows(problem, schedule)
     index = order.sample(n, size, run.rng)
     many = problem.outputs == 1 and not problem.sparse and n >= ROWS * problem.d and n * problem.d > EASY
@@ -379,18 +380,18 @@ def solve(
     steep = run.largest > STEEP * schedule.b * run.smoothness
     if problem.sparse and problem.smooth and n < ROWS * problem.d and steep:
         return lbfgs.solve(problem, start, tol, journal)
-    if run.few_heavy and problem.smooth and run.hessian_rows(pilot) and not start.any():
+    if run.few_heavy and problem.smooth and run.hessian_rows(pilot) and not warm:
         x = coarse_solution(problem, start, tol, journal, run.rng)
         return lbfgs.solve(problem, x, tol, journal, heavy_rows(problem, x, quasi_newton.hessian_size(problem)))
     run.slow = problem.penalty.rational > 0 and lazy(problem, schedule(Facts(1, n, 0.0, 0.0)).b)
     # A warm start may be nearer to the solution than a part of the rows can tell.
-    plan = None if run.slow or start.any() else run.grow(pilot, norms)
+    plan = None if run.slow or warm else run.grow(pilot, norms)
     if plan is None:
         plan = schedule(Facts(1, n, 0.0, 0.0))
     run.independent = run.independent and curved(pilot, run.x)
     if few < size and not run.independent:
         pilot = problem.subset(index)
-        if not start.any():
+        if not warm:
             plan = run.grow(pilot, pilot.norms) or plan
     whole = pilot if size == n else problem
     if size == n:
