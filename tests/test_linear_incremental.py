@@ -222,7 +222,7 @@ def test_it_follows_growing_svrg(monkeypatch: pytest.MonkeyPatch, name: str, for
 
 
 def test_a_level_alone_is_no_warm_start() -> None:
-    """Huber's loss begins at the median of the targets, from where epochs on a part of the rows are as good as from 0."""
+    """Huber's loss begins at the median of the targets, where epochs on a part of the rows are as good as at 0."""
     problem = make_problem("huber", 8000, 9, 1.0, Penalty(l2=1e-3))
     level, warm = np.zeros(problem.shape), np.full(problem.shape, 0.01)
     level[0, -1] = float(np.median(problem.y))
