@@ -57,6 +57,65 @@ def test_a_sum_is_refused_where_losses_in_training_depend_on_the_batch(extra: nn
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
 
 
+class Noise(nn.Module):
+    """Noise in training and in evaluation, as of a variational autoencoder."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn_like(x)
+
+
+@pytest.mark.parametrize("method", ["auto", "svrg"])
+def test_a_sum_that_is_random_in_every_mode_is_refused(method: str) -> None:
+    """Of 32 losses whose noise is a tenth of the inputs, two sums differ by less than a tenth, and a mean by a half."""
+    options = {} if method == "auto" else {"L": 1.0}
+    with pytest.raises(ValueError, match="the sum over the samples, and the methods need the mean"):
+        vcsg.fit(
+            nn.Sequential(Noise(), net()), nn.CrossEntropyLoss(reduction="sum"), data(), method, passes=1, **options
+        )
+    vcsg.fit(nn.Sequential(Noise(), net()), cross_entropy, data(), method, passes=1, **options)
+
+
+def labelled_alone(outputs: Tensor, targets: Tensor) -> Tensor:
+    known = targets >= 0
+    total = cross_entropy(outputs[known], targets[known], reduction="sum")
+    return total / known.sum().clamp_min(1)
+
+
+@pytest.mark.parametrize("method", ["auto", "adam"])
+def test_a_mean_over_the_labelled_samples_is_none_over_all(method: str) -> None:
+    """Where the first half has none, the loss of both halves together is that of the second, as it is for a sum."""
+    X, y = data(64)
+    y[:20] = -1
+    options = {} if method == "auto" else {"lr": 0.01, "b": 16}
+    vcsg.fit(net(), labelled_alone, (X, y), method, passes=1, **options)
+
+    def of_some(outputs: Tensor, targets: Tensor) -> Tensor:  # without a gradient where none is labelled
+        known = targets >= 0
+        return cross_entropy(outputs[known], targets[known]) if known.any() else torch.zeros(())
+
+    torch.manual_seed(0)
+    result = vcsg.fit(
+        net(), of_some, (X, y.roll(-18)), method, passes=1, b=32, **({} if method == "auto" else {"lr": 0.01})
+    )
+    assert result.passes >= 1
+
+
+@pytest.mark.parametrize("method", ["auto", "svrg"])
+def test_lazy_parameters_are_drawn_as_others_are(method: str) -> None:
+    """From torch's generator; the normalisation's statistics begin as they do for a layer that is not lazy."""
+    drawn = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyLinear(3))
+        options = {"L": 1e12} if method == "svrg" else {"lr": 1e-12}
+        vcsg.fit(model, cross_entropy, data(), method, passes=1, seed=seed, **options)
+        drawn.append(model[0].weight.detach().clone())
+    assert torch.allclose(drawn[0], drawn[1])
+    assert not torch.allclose(drawn[0], drawn[2], atol=1e-3)
+    one = nn.LazyLinear(2)
+    vcsg.fit(one, None, data(1), "svrg", L=1.0, passes=2, objective=lambda m, batch: m(batch[0]).square().mean())
+
+
 def test_losses_of_which_the_halves_tell_nothing_are_taken() -> None:
     for extra in (nn.BatchNorm1d(3), nn.Dropout(0.5)):
         vcsg.fit(net().append(extra), cross_entropy, data(), passes=1)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,24 @@ def test_targets_that_the_loss_ignores_are_neither_right_nor_wrong(ignored: int)
         result = vcsg.fit(net(), data=(X, y), passes=2, **given)
         known = [(int(o.argmax()), t) for o, t in zip(result.model.eval()(X), y.tolist(), strict=True) if t != ignored]
         assert result.history[-1]["error"] == pytest.approx(sum(o != t for o, t in known) / len(known))
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 5.0, 20.0])])
+def test_the_test_loss_is_that_of_all_targets_at_once(weight: Tensor | None) -> None:
+    """A mean over the targets that are not ignored, by the weights of their classes, whatever the batches are."""
+    X, y = samples(40)
+    y = y.sort()[0]
+    for loss in (
+        nn.CrossEntropyLoss(weight=weight, ignore_index=0),
+        partial(cross_entropy, weight=weight, ignore_index=0),
+    ):
+        for size in (40, 9, 7):
+            result = vcsg.fit(net(), loss, (X, y), passes=1, test=(X, y), test_batch_size=size)
+            with torch.no_grad():
+                outputs = result.model.eval()(X)
+            assert result.history[-1]["test_loss"] == pytest.approx(float(loss(outputs, y)), rel=1e-5)
+            wrong = (outputs.argmax(1) != y)[y != 0]
+            assert result.history[-1]["error"] == pytest.approx(float(wrong.float().mean()))
 
 
 def test_regression_has_no_error() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import is_lazy
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
@@ -38,6 +39,8 @@ TINY = 0.03
 """How small the largest of all inputs may be before a warning."""
 VANISHING = 1e-8
 """The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
+SUM = (1e-3, 0.1)
+"""How far the loss of a batch may be from that of its halves together for a sum; and for one that is random."""
 OFF = 8.0
 """How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
@@ -78,8 +81,10 @@ def check_mean(task: Task, train: SampleSource) -> None:
         except Exception:  # it may be a loss of what the model returns in training alone
             return
     first, second, whole, again = found
-    together = first + second
-    if whole == again and 0 < abs(together) < math.inf and abs(whole - together) <= 1e-3 * abs(together):
+    together, accuracy = first + second, SUM[whole != again]
+    # A mean over some of the samples, such as those with a label, is that of one half where the other has none.
+    both = min(first / together, second / together) > 2 * accuracy if 0 < abs(together) < math.inf else False
+    if both and abs(whole - together) <= accuracy * abs(together):
         raise ValueError(
             f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
             "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
@@ -87,9 +92,24 @@ def check_mean(task: Task, train: SampleSource) -> None:
 
 
 def _losses(task: Task, batches: list[Any]) -> list[float]:
-    """The losses of these batches, with the same seed."""
-    with seeded(0, list(task.model.parameters())):
-        return [number(without_gradients(partial(task.value, batch))) for batch in batches]
+    """The losses of these batches, with the same seed, but for the last one: it tells whether the loss is random."""
+    found = []
+    for seed, batch in zip([*[0] * (len(batches) - 1), 1], batches, strict=True):
+        with seeded(seed, list(task.model.parameters())):
+            found.append(number(without_gradients(partial(task.value, batch))))
+    return found
+
+
+def make_lazy_parameters(task: Task, train: SampleSource) -> None:
+    """Evaluate the model once where it has parameters that are made then, from torch's generator as others are."""
+    if not any(is_lazy(p) for p in [*task.model.parameters(), *task.model.buffers()]):
+        return
+    batch = train.take(0, min(2, train.n))
+    with mode(task.model, False):  # statistics of batches stay as they are
+        if task.loss is None:
+            without_gradients(partial(task.value, batch))
+        else:
+            task.outputs(pair(batch)[0])
 
 
 def check_pairs(task: Task, source: SampleSource, role: str = "") -> None:

@@ -10,6 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -55,6 +56,8 @@ def _recurrent_backward(*shapes: Any, **others: Any) -> int:
     return 2 * _recurrent(*shapes, **others)
 
 
+COUNTED = (2, 32)
+"""The samples whose operations are counted, and those where these have no gradient."""
 RECURRENT = {
     torch.ops.aten.mkldnn_rnn_layer: _recurrent,
     torch.ops.aten.mkldnn_rnn_layer_backward: _recurrent_backward,
@@ -198,34 +201,30 @@ def widest(shapes: list[tuple[int, ...]]) -> int:
 def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], train: SampleSource) -> float:
     """Operations of a gradient per sample, counted on the first two samples; 0 where they cannot be counted.
 
-    By backward(), because the counter refuses autograd.grad() for models with parametrizations, and wherever the
+    More samples are taken where the loss of two has no gradient, as where both are unlabelled, or is refused. By
+    backward(), because the counter refuses autograd.grad() for models with parametrizations, and wherever the
     objective itself calls it.
     """
     params = list(model.parameters())
     gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
-    count = min(2, train.n)
-    batch = train.take(0, count)
-    counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
-    with seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
-        counted = _counted(objective, batch)
+    found = 0.0
+    for count in COUNTED:
+        size = min(count, train.n)
+        counter, batch = FlopCounterMode(display=False, custom_mapping=RECURRENT), train.take(0, size)
+        with seeded(0, params), torch.enable_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
+            # What else is wrong with the objective will show in the first step.
+            with suppress(Exception), counter:
+                objective(batch).backward()  # type: ignore[no-untyped-call]
+                found = float(counter.get_total_flops()) / size
+        if found:
+            break
     with torch.no_grad():
         for p, before in zip(params, gradients, strict=True):
             p.grad = before
         for b, before in zip(model.buffers(), buffers, strict=True):
             b.copy_(before)
-    return float(counter.get_total_flops()) / count if counted else 0.0
-
-
-def _counted(objective: Callable[[Any], Tensor], batch: Any) -> bool:
-    """Evaluate the objective and its gradient; returns False where the counter of operations refuses it."""
-    try:
-        objective(batch).backward()  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        if "_will_engine_execute_node" not in str(error):
-            raise
-        return False
-    return True
+    return found
 
 
 def polar_operations(shapes: list[tuple[int, ...]], iterations: int = 5) -> float:

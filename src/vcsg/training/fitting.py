@@ -24,6 +24,7 @@ from vcsg.training.arguments import (
     check_pairs,
     device_of,
     identity,
+    make_lazy_parameters,
     tell_of_extreme_targets,
     tell_of_inputs,
     tell_of_other_units,
@@ -154,6 +155,7 @@ def fit(
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen, units = ChosenOptions({}, ""), None
     with mode(model, True):
+        make_lazy_parameters(task, train)
         check_pairs(task, train)
         if isinstance(held_out, TensorSource):  # of a dataset a worker might have to be started for it
             check_pairs(task, held_out, "test ")

@@ -6,10 +6,12 @@ import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, nll_loss
 
 Found = TypeVar("Found")
 
@@ -70,11 +72,32 @@ class Task:
     def measure(self, batch: Any) -> dict[str, float | Fraction]:
         """The mean loss of a batch of test samples, the error for classification, and the metrics."""
         value, outputs, targets = self.evaluate(batch)
+        weight = None if self.loss is None else weight_of_mean(self.loss, targets)
         found: dict[str, float | Fraction] = {"test_loss": number(value)}
+        if weight is not None:
+            found["test_loss"] = Fraction(number(value) * weight if weight else 0.0, weight)
         if _classifies(outputs, targets):
-            known = (targets >= 0) & (targets != getattr(self.loss, "ignore_index", -100))  # others are no class
+            known = (targets >= 0) & (targets != _option(self.loss, "ignore_index", -100))  # others are no class
             found["error"] = Fraction(float((outputs.argmax(1) != targets)[known].sum()), float(known.sum()))
         return found | {name: _measured(name, metric(outputs, targets)) for name, metric in self.metrics.items()}
+
+
+def weight_of_mean(loss: Callable[[Any, Any], Tensor], targets: Any) -> float | None:
+    """What torch's mean of the cross entropies of a batch divides by, where that may be other than their number.
+
+    Those of ignored targets have no part in it, and others that of their class. None for all other losses.
+    """
+    known = isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss))
+    known |= (loss.func if isinstance(loss, partial) else loss) in (cross_entropy, nll_loss)
+    if not known or not isinstance(targets, Tensor) or targets.is_floating_point():
+        return None
+    counted, weight = targets[targets != _option(loss, "ignore_index", -100)], _option(loss, "weight", None)
+    return float(counted.numel() if weight is None else weight[counted].sum())
+
+
+def _option(loss: Any, name: str, default: Any) -> Any:
+    """An option of a loss that is a module, or a function of which some arguments are given."""
+    return loss.keywords.get(name, default) if isinstance(loss, partial) else getattr(loss, name, default)
 
 
 def without_gradients(evaluate: Callable[[], Found]) -> Found:
