@@ -21,7 +21,7 @@ from torch.nn.modules.conv import _ConvNd
 from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule
 from vcsg.run.randomness import seeded
 from vcsg.training.evaluation import untouched
-from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, moments, size
+from vcsg.training.quantities import alike, heeded, in_units_of, is_quantity, losses_of, moments, present, size
 from vcsg.training.sources import SampleSource
 from vcsg.training.task import Task, pair
 
@@ -33,6 +33,8 @@ ACCURACY = 0.02
 """What the outputs may differ in by how much a bias adds to them; more than bfloat16 rounds."""
 LEAST = 128
 """The least change of a bias that is tried, in units of what outputs are rounded to."""
+WORSE = 2.0
+"""How many times the loss of outputs at the mean of the targets may be that of outputs without the last layer."""
 LEAST_EPS = 1e-18
 """The least eps of a step: where squares of gradients vanish in float32, it keeps steps from growing without bound."""
 
@@ -115,13 +117,29 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
         layer, gain = next(((layer, gain) for layer, gain in gains if gain is not None), (None, math.nan))
         if layer is None or not in_units_of(task, targets, wanted.to(outputs.dtype)):
             return None
-        others = _rows(_shrunk_outputs(task, inputs, layer, 0.0, 0.0), layer)
+        without = _shrunk_outputs(task, inputs, layer, 0.0, 0.0)
+        others = _rows(without, layer)
         mean, spread = moments(heeded(task, targets, wanted.to(outputs.dtype), _rows(wanted, layer) - others))
+        losses = losses_of(
+            task, targets, *map(present, (wanted.to(outputs.dtype), without, _moved(without, mean, layer)))
+        )
+        if losses and losses[2] - losses[0] > WORSE * (losses[1] - losses[0]):
+            return None  # as of relative errors of targets of many sizes, for which their mean is no good constant
         scale = 2.0 ** round(math.log2(spread / gain)) if spread else 1.0
         shrunk = min(1.0, scale) if _is_untrained(outputs, wanted, layer) else 1.0
         begun = _rows(_shrunk_outputs(task, inputs, layer, shrunk), layer)
         missing = mean - moments(begun - others)[0]
     return TargetUnits(layer, gain, scale, mean, size(mean) > spread, spread, shrunk, missing)
+
+
+def _moved(outputs: Tensor, by: Tensor, layer: nn.Module) -> Tensor:
+    """The outputs with so much added to all of them, one number for each of the bias of the layer."""
+    axis = _axis(outputs, layer)
+    return (
+        (outputs.movedim(axis, -1) + by).movedim(-1, axis).to(outputs.dtype)
+        if by.numel() > 1
+        else outputs + by.to(outputs)
+    )
 
 
 def _is_untrained(outputs: Tensor, targets: Tensor, layer: nn.Module) -> bool:
