@@ -112,6 +112,18 @@ def test_bounds_are_refused_where_a_method_would_ignore_them(data: tuple[Any, An
         LinearRegressor(positive=True, method="svrg").fit(*data)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["saga", "sgd", "svrg", "scsg", "vcsg"])
+def test_what_a_method_tells_is_of_the_coefficients(method: str, data: tuple[Any, Any]) -> None:
+    """Methods without anchors are measured now and then, and a fit may end between."""
+    X, y = data
+    model = LinearClassifier(method=method, alpha=0.1, tol=1e-9, max_iter=7, random_state=0).fit(X, y > 0)
+    p = 1 / (1 + np.exp(-model.decision_function(X))) - (y > 0)
+    slope = np.append(X.T @ p / len(X) + 0.1 * model.coef_[0], p.mean())
+    assert model.history_[-1].gradient_norm == pytest.approx(np.linalg.norm(slope), rel=1e-6)
+    assert model.history_[-1].rows == len(X)
+
+
 # --- data
 
 

@@ -48,7 +48,8 @@ def solve(
     if chosen == "growing-svrg" and solver == "auto" and not start[:, :-1].any() and growing.easy(problem):
         chosen = "l-bfgs"
     impatient = solver == "auto" and shape.patience + newton.STEPS <= passes
-    journal.budget = shape.patience if impatient else passes
+    hands_over = solver == "auto" and chosen == "working-set" and shape.columns_passes < passes
+    journal.budget = shape.patience if impatient else shape.columns_passes if hands_over else passes
     if chosen == "newton":
         found = newton.solve(problem, start, tol, journal)
     elif chosen == "l-bfgs":
@@ -64,6 +65,8 @@ def solve(
     journal.budget = passes
     if impatient and not found.converged:
         found = _by_newton(problem, start, tol, journal, found)
+    if hands_over and not found.converged and journal.left > 0:
+        found = lbfgs.solve(problem, found.x, tol, journal)
     if not found.converged and journal.left <= 0:
         found.message = f"{passes:g} passes are used up"
     if not problem.loss.kinked:

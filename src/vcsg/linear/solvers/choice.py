@@ -43,6 +43,9 @@ SHORT = 2.0
 """The most dense rows for each feature for which that holds."""
 SMALL = 2e5
 """The largest n·d for which a working set is faster for the L1 penalty whatever the shape: its overhead is least."""
+COLUMNS = (40.0, 200.0)
+"""The passes after which L-BFGS takes over from coordinate descent for a loss that is not squared, and those for small
+or wide data, where its own are dear beside them: where columns are correlated, coordinate descent takes long."""
 
 
 class Shape(NamedTuple):
@@ -98,6 +101,13 @@ class Shape(NamedTuple):
         hessian = self.n * pairs * width**2 + (self.outputs * width) ** 3
         each = PASS_WORK * self.n * self.d * self.outputs + PASS_START
         return min(least + NEWTON_STEPS * hessian / each, most)
+
+    @property
+    def columns_passes(self) -> float:
+        """The passes after which L-BFGS takes over from coordinate descent."""
+        if self.quadratic or self.positive:
+            return math.inf
+        return COLUMNS[self.n * self.d <= SMALL or self.d > self.n]
 
     @property
     def sparse(self) -> bool:

@@ -241,7 +241,13 @@ def run(
         if norm <= tol and rows == problem.n:
             return Solution(executor.measured, history, True, "‖∇f‖ ≤ tol")
         executor.move()
-    return Solution(executor.point.x, history, False, f"{passes:g} passes are used up")
+    executor.passes += 1
+    found = problem.anchor(executor.point.x, keep=False)
+    entry = HistoryEntry(method.name, problem.n, found.value, found.norm, executor.passes, time.perf_counter() - began)
+    history.append(entry)
+    report(entry)
+    message = "‖∇f‖ ≤ tol" if found.norm <= tol else f"{passes:g} passes are used up"
+    return Solution(executor.point.x, history, found.norm <= tol, message)
 
 
 def check(problem: Problem, method: Method, order: str) -> None:

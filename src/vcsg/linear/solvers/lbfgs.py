@@ -78,10 +78,13 @@ def solve(problem: Problem, start: Array, tol: float, journal: Journal, middle: 
 
 
 def _restarted(f: CountedObjective) -> str:
-    """Run scipy's L-BFGS-B, again from the best point as long as that helps: its line search may fail."""
-    before, message = math.inf, ""
-    while f.best.norm < before:
-        before, message = f.best.norm, _search_split(f, f.x)
+    """Run scipy's L-BFGS-B, again from the best point as long as that helps: its line search may fail.
+
+    f may fall while ‖∇f‖ rises, along a valley.
+    """
+    before, message = None, ""
+    while f.best is not before:
+        before, message = f.best, _search_split(f, f.x)
     return message
 
 

@@ -42,9 +42,12 @@ FLOOR = 1e-4
 """The least curvature of a row, in units of its bound, so that a model has a minimum."""
 LEAST = 1e-8
 """The least curvature of a row where there is no bound on it."""
-NARROW, TALL = 128, 4.0
-"""The most features, and the fewest rows for each, for which second moments come first. They take as long as 3 epochs
-of coordinate descent, and one more for every 20 features."""
+NARROW, TALL = 256, 4.0
+"""The most features, and the fewest rows for each, for which second moments come first, and the fewest for which
+they come at all."""
+PRICE = (9.0, 0.15)
+"""The passes of coordinate descent after which second moments take over, and those for each feature: three times their
+price, for at that price it is mostly near its end."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
 MOMENT_PASSES = 4.0
@@ -108,8 +111,9 @@ def solve(
             then has the columns that the strong rule keeps (Tibshirani et al. 2012).
     """
     x, before = start.copy(), (math.inf, math.inf)
-    if columns is None and moments_pay(problem, x, journal):
-        x = from_moments(problem, x, CLOSE * tol, journal)
+    waiting, price = columns is None and has_moments(problem), PRICE[0] + PRICE[1] * problem.d
+    if waiting and moments_pay(problem, x, journal):
+        x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
     columns = columns or Columns(problem)
     threshold = 2 * problem.penalty.l1 - stronger if stronger else problem.penalty.l1
     while True:
@@ -132,13 +136,22 @@ def solve(
             bound = CLOSE * tol
         else:
             bound = max(CLOSE * tol, FAR * here.norm)
-        x = improved(problem, columns, part, x, bound, journal)
+        began = journal.passes
+        x = improved(problem, columns, part, x, bound, min(journal.left, price) if waiting else journal.left, journal)
+        price -= journal.passes - began
+        if waiting and price <= 0 and journal.left >= MOMENT_PASSES:
+            x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
+
+
+def has_moments(problem: Problem) -> bool:
+    """Whether second moments are known to be had, and to take less than the columns from a few epochs on."""
+    tall = problem.d <= moments.WIDEST and problem.n >= TALL * problem.d
+    return tall and problem.loss.code == SQUARED and not problem.sparse
 
 
 def moments_pay(problem: Problem, x: Array, journal: Journal) -> bool:
     """Whether second moments are faster than coordinate descent, which takes long where many columns are in use."""
-    tall = problem.d <= NARROW and problem.n >= TALL * problem.d
-    if not (tall and problem.loss.code == SQUARED) or problem.sparse or journal.left < MOMENT_PASSES:
+    if problem.d > NARROW or journal.left < MOMENT_PASSES:
         return False
     level, w = x.copy(), x[0, :-1]
     if problem.bias and not w.any():
@@ -191,15 +204,17 @@ def spread(sizes: Array) -> float:
     return float(squares.sum()) ** 2 / float(squares @ squares)
 
 
-def improved(problem: Problem, columns: Columns, part: Places, x: Array, tol: float, journal: Journal) -> Array:
-    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others."""
+def improved(
+    problem: Problem, columns: Columns, part: Places, x: Array, tol: float, budget: float, journal: Journal
+) -> Array:
+    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others; nearer, after so many passes."""
     terms, places = problem.penalty, columns.places(part)
     floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
     share, w = columns.share(places), np.append(x[0, part], x[0, -1])
     most = MOST if len(part) == problem.d else math.inf
     passes, _ = kernel.improve(
         columns.stored, places, readable(problem.y), readable(problem.weight), problem.loss.code, problem.scale,
-        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, tol, journal.left / max(share, 1e-9),
+        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, tol, budget / max(share, 1e-9),
     )  # fmt: skip
     journal.passes += share * passes
     found = np.zeros(problem.shape)
