@@ -75,8 +75,8 @@ ORDER: dict[str, list[str]] = {
     ],
     "study.running": ["torchrun", "writing", "miniature", "runs", "estimates", "tasks", "forecast", "board", "workers"],
     "study.view": [
-        "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables", "plan_table",
-        "findings", "verdicts", "markdown_page", "figures",
+        "configurations", "summary", "words", "style", "curves", "label_places", "epoch_series", "sections", "tables",
+        "plan_table", "findings", "verdicts", "markdown_page", "figures",
     ],
     "study.view.figures": ["axes", "bars", "anchors", "overview"],
     "study.report": [

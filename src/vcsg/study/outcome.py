@@ -18,7 +18,7 @@ from vcsg.study.view.words import SPACE
 
 def read_sections(folders: Sequence[Path], known: Iterable[Section] = ()) -> list[Section]:
     """Every run of the folders by workload; records of `known` sections are not read again."""
-    return sections(folders, [run for section in known for run in (*section.runs, *section.search)])
+    return sections(folders, [run for section in known for run in (*section.records, *section.search)])
 
 
 def check_any_runs(found: Iterable[Section], folders: Iterable[Path]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from vcsg.study.budgets import Budget
 from vcsg.study.methods import reduces_variance
 from vcsg.study.targets import Target
 from vcsg.study.view.sections import Section
@@ -62,9 +63,11 @@ def _first(lines: list[Line], target: Target) -> list[str]:
     median = f", the median of {best.seeds} seeds" if best.seeds > 1 else ""
     said = [f"{_name(best, lines)} came first to a {target_text(target)}: {took} of training{median}."]
     own = sorted((line for line in lines if line.method == "vcsg"), key=_by_seconds(target))
-    if best.method != "vcsg" and own:
-        said.append(f"VCSG {_behind(own, best, lines, target)}.")
-    return said
+    if best.method == "vcsg" or not own:
+        return said
+    if len(own) == len({line.protocol for line in own}):
+        return [*said, f"VCSG {_behind(own, best, lines, target)}."]
+    return said + [f"{line.label} {_behind([line], best, lines, target)}." for line in own]
 
 
 def _behind(own: list[Line], best: Line, lines: list[Line], target: Target) -> str:
@@ -108,9 +111,12 @@ def _single(section: Section) -> list[str]:
 
 
 def _reached(line: Line, target: Target) -> list[str]:
-    if math.isinf(_seconds(line, target)):
-        return [f"{line.label} did not reach a {target_text(target)} within its budget."]
-    return [f"{line.label} reached a {target_text(target)} after {amount('seconds', _seconds(line, target))}."]
+    if math.isfinite(_seconds(line, target)):
+        return [f"{line.label} reached a {target_text(target)} after {amount('seconds', _seconds(line, target))}."]
+    found = line.to_target[str(target)]["seconds"]
+    if found.count:
+        return [f"{line.label} reached a {target_text(target)} with {found.count} of {found.of} seeds."]
+    return [f"{line.label} did not reach a {target_text(target)} within its budget."]
 
 
 def _lowest(section: Section, lines: list[Line], metric: str) -> list[str]:
@@ -299,6 +305,12 @@ def _cautions(section: Section) -> list[str]:
         said.append(f"{broken} {'run' if broken == 1 else 'runs'} did not finish; the reasons are listed.")
     if section.jobs > 1:
         said.append(f"{section.jobs} runs at a time shared the machine, so each took longer than it would alone.")
+    if section.repeated:
+        again = "; ".join(section.repeated)
+        said.append(f"Run more than once with the same settings: {again}. The run that went furthest counts.")
+    budgets = dict.fromkeys(str(Budget(**run.config.budget)) for run in section.runs)
+    if len(budgets) > 1:
+        said.append(f"The runs had different budgets ({', '.join(budgets)}): their ends are not after equal work.")
     machines = {(run.environment.get("device"), run.environment.get("processor")) for run in section.runs}
     if len(machines) > 1:
         said.append("The runs come from different machines, so their times cannot be compared.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from vcsg.study import plan
 from vcsg.study.records import RunRecord, load
 from vcsg.study.targets import Target
+from vcsg.study.view.configurations import compared, repeated
 from vcsg.study.view.summary import Claim, Line, summarise
 
 
@@ -18,7 +19,8 @@ class Section:
     """One workload: its runs, and what was asked of them."""
 
     workload: str
-    runs: list[RunRecord] = field(default_factory=list)
+    records: list[RunRecord] = field(default_factory=list)
+    """The runs as they were read."""
     search: list[RunRecord] = field(default_factory=list)
     """The short runs that chose a step size."""
     asked: list[Target] = field(default_factory=list)
@@ -37,8 +39,18 @@ class Section:
         return list(dict.fromkeys([*self.asked, *claimed]))
 
     @cached_property
+    def runs(self) -> list[RunRecord]:
+        """The runs to compare: labels tell their settings apart, and each seed counts once."""
+        return compared(self.records)
+
+    @property
+    def repeated(self) -> list[str]:
+        """The seeds that were run more than once with the same settings."""
+        return repeated(self.records)
+
+    @cached_property
     def lines(self) -> list[Line]:
-        """One line per protocol and method, with its numbers over the seeds."""
+        """One line per protocol, method and settings, with its numbers over the seeds."""
         return summarise(self.runs, self.targets)
 
     @property
@@ -68,7 +80,7 @@ def sections(folders: Sequence[Path], known: Iterable[RunRecord] = ()) -> list[S
     found: dict[str, Section] = {}
     for run in load(*folders, known=known):
         section = found.setdefault(run.config.workload, Section(run.config.workload))
-        (section.search if run.config.role == "search" else section.runs).append(run)
+        (section.search if run.config.role == "search" else section.records).append(run)
     for path in sorted({path.resolve() for folder in folders for path in folder.rglob("study.json")}):
         _add(found, path)
     return list(found.values())

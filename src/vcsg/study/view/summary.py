@@ -15,6 +15,7 @@ from typing import Any
 
 from vcsg.study.records import RunRecord
 from vcsg.study.targets import METRICS, Target
+from vcsg.study.view.configurations import Key, compared, line_of
 
 UNITS = ("seconds", "passes", "ifo")
 """The units in which the way to a target is measured."""
@@ -44,7 +45,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Line:
-    """One method of one protocol on one workload, over its seeds."""
+    """One method of one protocol on one workload, with the same settings over its seeds."""
 
     workload: str
     protocol: str
@@ -103,25 +104,22 @@ class ClaimRow:
     """A remark where the numbers alone do not say everything, else ""."""
 
 
-Key = tuple[str, str, str, str]
-
-
 def groups(runs: Iterable[RunRecord]) -> dict[Key, list[RunRecord]]:
     """The runs to compare (not those of a search) by workload, protocol, method and label, in the order given."""
     found: dict[Key, list[RunRecord]] = {}
     for run in runs:
-        config = run.config
-        if config.role == "run":
-            found.setdefault((config.workload, config.protocol, config.method, config.label), []).append(run)
+        if run.config.role == "run":
+            found.setdefault(line_of(run), []).append(run)
     return found
 
 
 def summarise(runs: list[RunRecord], targets: list[Target]) -> list[Line]:
-    """A line per workload, protocol and method: workloads and protocols as they come, the fastest method first.
+    """A line per workload, protocol, method and settings: workloads and protocols as they come, the fastest first.
 
-    A run that failed or was interrupted is one more in every `Spread.of`.
+    A run that failed or was interrupted is one more in every `Spread.of`. A seed that was run several times with the
+    same settings counts once.
     """
-    found = groups(runs)
+    found = groups(compared(runs))
     reached = {key: {str(target): _to_target(own, target) for target in targets} for key, own in found.items()}
     best = _best(reached)
     lines = [

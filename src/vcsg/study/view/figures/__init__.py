@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vcsg.files import replacing
 from vcsg.study.records import RunConfig, RunRecord
 from vcsg.study.targets import Target
+from vcsg.study.view.configurations import compared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +63,7 @@ def figures(
     from vcsg.study.view import curves, epoch_series
     from vcsg.study.view.figures import anchors, bars, overview
 
-    own = [run for run in runs if run.config.role == "run"]
+    own = compared(runs)
     workloads = overview.workloads(own)
     by_workload = targets if isinstance(targets, Mapping) else {name: list(targets) for name in workloads}
     for protocol in dict.fromkeys(run.config.protocol for run in own):
@@ -88,7 +89,7 @@ def figures(
 
 def together(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The same runs under no protocol, so that one figure has them all; names tell what was tuned and what printed."""
-    return [replace(run, config=replace(run.config, protocol="", label=_named(run.config))) for run in runs]
+    return compared(replace(run, config=replace(run.config, protocol="", label=_named(run.config))) for run in runs)
 
 
 def _named(config: RunConfig) -> str:
