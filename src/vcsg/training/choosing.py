@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcsg.method.catalogue import auto
 from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule, is_matrix
 from vcsg.run.randomness import seeded
+from vcsg.training.evaluation import untouched
 from vcsg.training.sources import SampleSource
 
 SIZES = {"cuda": 512, "cpu": 64}
@@ -202,18 +203,15 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     objective itself calls it.
     """
     params = list(model.parameters())
-    gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
+    gradients = [p.grad for p in params]
     count = min(2, train.n)
     batch = train.take(0, count)
     counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)
-    with seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
+    with untouched(model), seeded(0, params), torch.enable_grad(), counter, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
         counted = _counted(objective, batch)
-    with torch.no_grad():
-        for p, before in zip(params, gradients, strict=True):
-            p.grad = before
-        for b, before in zip(model.buffers(), buffers, strict=True):
-            b.copy_(before)
+    for p, before in zip(params, gradients, strict=True):
+        p.grad = before
     return float(counter.get_total_flops()) / count if counted else 0.0
 
 
