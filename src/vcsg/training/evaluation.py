@@ -72,13 +72,18 @@ def unless_refused(model: nn.Module) -> Iterator[None]:
     Gradients, buffers and the memory of the parameters are put back, so that a call that is refused has not moved the
     model to another device or laid it out in another way.
     """
-    before = [(p, p.data, p.grad) for p in model.parameters() if not is_lazy(p)]
+    before = [
+        (module._parameters, name, p, p.data, p.grad)
+        for module in model.modules()
+        for name, p in module._parameters.items()
+        if p is not None and not is_lazy(p)
+    ]
     model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     try:
         with Buffers(model).kept():
             yield
     except BaseException:
-        for p, data, gradient in before:
-            p.data = data
-            p.grad = gradient
+        for held, name, p, data, gradient in before:
+            held[name] = p  # some devices have other parameters
+            p.data, p.grad = data, gradient
         raise
