@@ -185,6 +185,37 @@ def batchnorm(rank: int, ranks: int, folder: Path) -> Any:
     return found
 
 
+class Centred(nn.Module):
+    """Keeps the mean of its inputs, in place or by a new tensor."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = torch.lerp(self.mean, x.mean(0), 0.1)
+        if self.in_place:
+            self.mean.copy_(found)
+        else:
+            self.mean = found
+        return x
+
+
+@scenario
+def assigned_buffers(rank: int, ranks: int, folder: Path) -> Any:
+    """Buffers that are assigned anew become means over the ranks, as those that are changed in place."""
+    found = []
+    for in_place in (True, False):
+        model = nn.Sequential(Centred(in_place), net())
+        optimizer = vcsg.SVRG(model.parameters(), n=N, b=6, lr=0.1, buffers=model)
+        for x, y in optimizer.batches(net_data(), passes=4):
+            optimizer.step(net_closure(model, x, y))
+        found.append(torch.cat([t.detach().flatten() for t in model.state_dict().values()]))
+    assert torch.equal(*found)
+    return {"each": found[0]}
+
+
 @scenario
 def dropout(rank: int, ranks: int, folder: Path) -> Any:
     model = net(dropout=0.5)

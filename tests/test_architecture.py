@@ -25,7 +25,7 @@ ORDER: dict[str, list[str]] = {
         "vectors", "estimator", "preconditioning", "variance", "per_sample", "sampling", "randomness", "feeding",
         "certificate", "record", "watch", "handed_batches", "state", "holder", "smoothness", "power_iteration",
         "faults", "judging", "planning", "stepping", "handing_over", "reservoir",
-        "course_options", "course", "clipping", "point", "looking", "gradient_guard", "ranks", "closures",
+        "course_options", "course", "clipping", "buffers", "point", "looking", "gradient_guard", "ranks", "closures",
     ],
     "gpu": ["triton_kernels", "graphs", "launching", "executor"],
     "training": [

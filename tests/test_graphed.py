@@ -153,6 +153,24 @@ def test_batchnorm_buffers_change_at_x_alone(name: str, options: dict[str, int])
     assert int(results[0].model[4].num_batches_tracked) > 0
 
 
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("k", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.k = self.k + 1
+        return x
+
+
+@pytest.mark.parametrize("name", ["svrg", "sgd"])
+def test_buffers_that_are_assigned_anew_count_as_in_the_eager_run(name: str) -> None:
+    results = [fitted(engine, net(Counting()), name, L=30.0, b=8) for engine in ("graphed", "eager")]
+    assert_same(*results)
+    assert results[0].model[4].k == results[1].model[4].k > 0
+
+
 def test_a_step_that_is_too_long_is_taken_back_as_in_the_eager_run(caplog: pytest.LogCaptureFixture) -> None:
     """With an L a little too small: with one far too small points reach 1e80, and rounding grows with them."""
     torch.manual_seed(0)

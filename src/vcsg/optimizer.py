@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from vcsg.ordinary_loops import (
     step_with_gradients,
 )
 from vcsg.preset_face import preset_doc, preset_signature
+from vcsg.run.buffers import Buffers
 from vcsg.run.certificate import Certificate
 from vcsg.run.closures import ClosureExecutor
 from vcsg.run.course import Course, logger
@@ -80,8 +81,9 @@ class FiniteSumOptimizer(Optimizer):
         clip_norm: the largest ‖v‖ of a step; a longer v is shortened to it. (Clipping inside the closure would break
             the control variate: the gradients at x and y would be cut differently.)
         foreach: whether to use torch's multi-tensor operations; None does.
-        buffers: `model.buffers()` of a model with BatchNorm: they then change by evaluations at x in inner steps
-            alone, and mini-batches have at least two samples.
+        buffers: the model, if it has BatchNorm or other buffers that a forward pass changes: they then change by
+            evaluations at x in inner steps alone, and mini-batches have at least two samples. `model.buffers()` will do
+            where they are changed in place and never assigned anew.
         output: "last" returns the last point, "weighted" draws it from all x̃_j with probability ∝ η_j·B_j/b_j, and
             "average" is a running mean of all points that forgets the early ones; None is the method's.
         variance: "chunks" measures S* from the anchor's chunk means, "exact" from single samples (slow).
@@ -120,7 +122,7 @@ class FiniteSumOptimizer(Optimizer):
         maximize: bool = False,
         clip_norm: float | None = None,
         foreach: bool | None = None,
-        buffers: Iterable[Tensor] = (),
+        buffers: nn.Module | Iterable[Tensor] = (),
         output: str | None = None,
         variance: str = "chunks",
         chunk: int = 1024,
@@ -145,7 +147,7 @@ class FiniteSumOptimizer(Optimizer):
         super().__init__(params, dict(zip(GROUP_OPTIONS, options_of_groups, strict=True)))
         self._given = RunOptions(
             n, batch_size, method, options, None if step is None else step_rule(step), lr, L, clip_norm, output,
-            variance, int(chunk), int(seed), group, list(buffers),
+            variance, int(chunk), int(seed), group, Buffers(buffers),
         )  # fmt: skip
         if n is not None:
             self._begin(n, batch_size)
@@ -153,7 +155,7 @@ class FiniteSumOptimizer(Optimizer):
     def _begin(self, n: int, batch_size: int | None) -> None:
         """Make the run, for n samples that are drawn here, or that a loop hands over in batches."""
         self._made = make_run(self, self._given, self.factory, n, batch_size)
-        self._given = self._given._replace(group=None, buffers=[])  # who holds a group keeps its threads
+        self._given = self._given._replace(group=None, buffers=Buffers())  # who holds a group keeps its threads
         self._sampler = PhaseSampler(self._course.remaining)
 
     # --- what a user reads ------------------------------------------------------------------------
@@ -417,11 +419,11 @@ class FiniteSumOptimizer(Optimizer):
     def at_output(self) -> Iterator[bool]:
         """A context in which the model is at the point that the method would return now; yields whether that is not x.
 
-        It is another one with output="average". Buffers are copies for the while.
+        It is another one with output="average". Buffers are copies for the while, then.
         """
         elsewhere = self._course.options.output == "average" and self._state.averaged > 0
         point = self._executor.point
-        with point.pointed_at("output" if elsewhere else "", [b.clone() if elsewhere else b for b in point.buffers]):
+        with point.pointed_at("output", point.buffers.copies()) if elsewhere else nullcontext():
             yield elsewhere
 
     @torch.no_grad()

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sized
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypedDict
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from vcsg.method.definition import OUTPUTS, Method
 from vcsg.method.step_rules import StepRule
 from vcsg.method.whole_batches import DRAW
+from vcsg.run.buffers import Buffers
 from vcsg.run.course_options import CourseOptions
 from vcsg.run.record import Record
 
@@ -39,7 +40,7 @@ class CommonOptions(TypedDict, total=False):
     maximize: bool
     clip_norm: float | None
     foreach: bool | None
-    buffers: Iterable[Tensor]
+    buffers: nn.Module | Iterable[Tensor]
     output: str | None
     variance: str
     chunk: int
@@ -64,7 +65,7 @@ class RunOptions(NamedTuple):
     chunk: int
     seed: int
     group: ProcessGroup | None
-    buffers: list[Tensor]
+    buffers: Buffers
 
     def check_batch_size(self, n: int, batch_size: int | None, ranks: int) -> None:
         """Refuse batches of a loop that n samples on so many ranks do not have, or that other options rule out."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
+from operator import is_not
 from typing import Any, NamedTuple
 
 import torch
@@ -73,7 +74,7 @@ class Objective(nn.Module):
 def refusal(executor: ClosureExecutor, data: Sequence[Tensor]) -> str:
     """Why the run cannot go through graphs; "" where it can, as far as is known before it is tried."""
     params, course = executor.point.params, executor.course
-    devices = {t.device for t in (*params, *executor.point.buffers, *data)}
+    devices = {t.device for t in (*params, *executor.point.buffers.tensors, *data)}
     if any(device.type != "cuda" for device in devices):
         return "model and data are not on a CUDA device"
     if len(devices) > 1:
@@ -136,7 +137,7 @@ class GraphExecutor:
         self._module = Objective(model, objective)
         self._device = self._point.params[0].device
         self._replays, self._side = Replays(self._device, samples), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        self._scratch = [torch.empty_like(b) for b in self._point.buffers]
+        self._buffers, self._scratch = self._point.buffers.tensors, self._point.buffers.copies()
         self._tables: Tables | None = None
         self._held: list[Any] = []
         self._replays.probe(self._try)
@@ -146,6 +147,8 @@ class GraphExecutor:
         self._copy_buffers()
         with self._point.pointed_at("", self._scratch):
             self._gradient(batches[0])
+            if any(map(is_not, self._point.buffers.tensors, self._buffers)):
+                raise Uncapturable("a buffer of the model is assigned anew in another form, or is in two places")
 
     @property
     def _point(self) -> Point:
@@ -188,11 +191,13 @@ class GraphExecutor:
 
     def _look_up(self) -> None:
         """Forget all graphs where what they hold has changed: a state was loaded, or an option of a group."""
+        self._point.buffers.hold(self._buffers)
+        self._buffers = self._point.buffers.tensors
         names = ["anchor"]
         names += ["mean"] if self._course.method.anchored(self._course.state.epoch) else []
         names += ["output"] if self._course.options.output == "average" else []
         held = [*(self._point.vector(name) for name in names), self._point.second_moments()]
-        now: list[Any] = [t.data_ptr() for vector in (self._point.params, *held, self._point.buffers) for t in vector]
+        now: list[Any] = [t.data_ptr() for vector in (self._point.params, *held, self._buffers) for t in vector]
         now += [tuple(group[name] for name in GROUP_OPTIONS) for group in self._point.groups]
         if now != self._held:
             self._replays.clear()
@@ -332,6 +337,7 @@ class GraphExecutor:
         with torch.enable_grad():
             loss = self._objective(batch)
             found = torch.autograd.grad(loss, params, allow_unused=True)
+        self._point.buffers.hold(self._buffers)  # a graph finds them where they were
         return loss.detach(), self._point.regularised([_laid_out(p, g) for p, g in zip(params, found, strict=True)])
 
     def _both(self, batch: Any, name: str) -> tuple[tuple[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]:
@@ -350,7 +356,7 @@ class GraphExecutor:
 
     def _copy_buffers(self) -> None:
         if self._scratch:
-            torch._foreach_copy_(self._scratch, self._point.buffers)
+            torch._foreach_copy_(self._scratch, self._buffers)
 
     # --- anchors
 

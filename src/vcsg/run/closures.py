@@ -15,7 +15,7 @@ from vcsg.method.weights import Constant
 from vcsg.run import power_iteration
 from vcsg.run.course import Course, logger
 from vcsg.run.gradient_guard import GradientGuard
-from vcsg.run.looking import ModelRows, RowCounter, has_statistics
+from vcsg.run.looking import ModelRows, RowCounter, has_statistics, telling_of_new_buffers
 from vcsg.run.point import Closure, Point
 from vcsg.run.ranks import OneRank
 from vcsg.run.state import CourseState
@@ -71,7 +71,7 @@ class ClosureExecutor:
             self._meet()
         self.point.look_for_gradients()
         if self.course.state.steps == 1:
-            self._tell_of_statistics()
+            closure = self._telling_of_buffers(closure)
         closure = self._observed(self.ranks.prepared(closure), samples, trusted)
         with self._whole_step(), self.point.randomness:
             if thawed and self.behind:
@@ -134,14 +134,20 @@ class ClosureExecutor:
             closure = self._model_rows.checked(closure, self.point.params, expected)
         return closure
 
-    def _tell_of_statistics(self) -> None:
-        """Say that running statistics are changed at the anchor too, where the first step has shown such a model."""
+    def _telling_of_buffers(self, closure: Closure) -> Closure:
+        """The closure of the second step, which says that buffers are changed at the anchor too, where they are.
+
+        The first step has shown the model.
+        """
         model = self._counter.module or self._model_rows.model
-        if model and not self.course.needs_one_point and not self.point.buffers and has_statistics(model):
+        if not model or self.course.needs_one_point or self.point.buffers.of_module:
+            return closure
+        if not self.point.buffers and has_statistics(model):
             logger.warning(
                 "the model has running statistics, as BatchNorm has, and the optimizer was made without buffers=: "
-                "evaluations at the anchor change them too; give it buffers=model.buffers()"
+                "evaluations at the anchor change them too; give it buffers=model"
             )
+        return telling_of_new_buffers(closure, model)
 
     def _receive(self) -> None:
         """Tell the course how many samples the batch of a loop has, once the closure has been evaluated."""
@@ -176,7 +182,7 @@ class ClosureExecutor:
         }
         self.ranks.meet(facts, point.params[0].device)
         if state.steps == 0:
-            self.ranks.begin([*point.all_params, *point.buffers])
+            self.ranks.begin([*point.all_params, *point.buffers.tensors])
 
     @property
     def behind(self) -> bool:
@@ -263,8 +269,7 @@ class ClosureExecutor:
         table = course.method.table
         [(read, write)] = course.levels(1)
         beside, at_anchor = self._at_anchor(closure, read) if closure and course.compares else (0.0, [])
-        buffers = self.ranks.watched(point.buffers)
-        with point.kept_buffers() as undo:
+        with point.buffers.kept() as (undo, changes):
             loss, v = point.evaluate(closure, self._closure_seed(), course.needs_one_point) if closure else (None, [])
             if not v:  # it is in the parameters, where backward() was called before this step
                 closure, v = None, point.present_gradient()
@@ -278,7 +283,7 @@ class ClosureExecutor:
                 sizes = [float(course.samples())] if course.loop_sizes else []  # those of loops could differ by rank
                 told = (value, beside, *sizes)
                 value, beside, *sizes = self.ranks.combine(
-                    course.rule, v, at_anchor, mean, self._weight(), told, buffers
+                    course.rule, v, at_anchor, mean, self._weight(), told, changes()
                 )
                 self._check_alike(*sizes)
             if looked and not all_finite(v):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 import weakref
@@ -18,6 +19,8 @@ LOOKS = 2
 """How many evaluations at the start of a run are looked at."""
 BETWEEN = 997
 """Of how many steps one is looked at after that."""
+
+logger = logging.getLogger("vcsg")
 
 
 class RowCounter:
@@ -139,6 +142,24 @@ def _has_named() -> bool:
             return any(isinstance(value, Tensor) for value in frame.f_locals.get("kwargs", {}).values())
         frame = frame.f_back
     return True
+
+
+def telling_of_new_buffers(closure: Callable[[], Any], model: nn.Module) -> Callable[[], Any]:
+    """The closure, which warns at its first evaluation where that makes a buffer of the model another tensor."""
+
+    def look(own: Callable[[], Any]) -> Any:
+        before = dict(model.named_buffers())
+        loss = own()
+        assigned = [name for name, b in model.named_buffers() if name in before and before[name] is not b]
+        if assigned:
+            logger.warning(
+                "the model assigns its buffer %s anew in a forward pass: evaluations at the anchor change it too; make "
+                "the optimizer with buffers=model, or let the model change the buffer in place",
+                assigned[0],
+            )
+        return loss
+
+    return _first(look, closure)
 
 
 def has_statistics(module: nn.Module) -> bool:

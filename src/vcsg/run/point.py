@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import is_not
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from vcsg.method.step_rules import Adaptive, Orthogonal, Plain, StepRule, is_matrix
+from vcsg.run.buffers import Buffers
 from vcsg.run.clipping import Clipping
 from vcsg.run.holder import StepNumbers
 from vcsg.run.preconditioning import Correction, correction, precondition
@@ -37,11 +38,11 @@ class Point:
     def __init__(
         self,
         optimizer: Optimizer,
-        buffers: Iterable[Tensor] = (),
+        buffers: Buffers | None = None,
         clip_norm: float | None = None,
         rule: StepRule = Plain(),  # noqa: B008 (a frozen value)
     ) -> None:
-        self.buffers, self.rule = list(buffers), rule
+        self.buffers, self.rule = buffers or Buffers(), rule
         self._clipping = None if clip_norm is None else Clipping(clip_norm, rule)
         self.attach(optimizer)
 
@@ -285,36 +286,20 @@ class Point:
 
     def evaluate_at(self, closure: Closure, seed: int, name: str = "") -> tuple[Any, list[Tensor]]:
         """The same at the point of that name, or at x, without a trace in the buffers."""
-        with self.pointed_at(name, [b.clone() for b in self.buffers]):
+        with self.pointed_at(name, self.buffers.copies()):
             return self.evaluate(closure, seed)
-
-    @contextmanager
-    def kept_buffers(self) -> Iterator[Callable[[], None]]:
-        """A context that puts the buffers back where it ends by an error; what it yields does so without one."""
-        before = [b.clone() for b in self.buffers]
-
-        def undo() -> None:
-            for b, old in zip(self.buffers, before, strict=True):
-                b.copy_(old)
-
-        try:
-            yield undo
-        except BaseException:
-            undo()
-            raise
 
     @contextmanager
     def pointed_at(self, name: str, buffers: list[Tensor]) -> Iterator[None]:
         """A context in which parameters point at their tensors of that name, if one is given, and buffers at these."""
         params = self.params if name else []
-        own, own_buffers = [p.data for p in params], [b.data for b in self.buffers]
+        own = [p.data for p in params]
         try:
             _point(params, [t.to(p.dtype) for p, t in zip(params, self.vector(name), strict=True)] if name else [])
-            _point(self.buffers, buffers)
-            yield
+            with self.buffers.pointed_at(buffers):
+                yield
         finally:
             _point(params, own)
-            _point(self.buffers, own_buffers)
 
     @property
     def adaptive(self) -> list[int]:

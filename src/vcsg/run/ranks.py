@@ -21,7 +21,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from vcsg.method.weights import Constant, Rule, Weights
+from vcsg.run.buffers import Change
 from vcsg.run.estimator import combine, weigh
 from vcsg.run.point import Closure
 from vcsg.run.sampling import Share
@@ -55,9 +56,6 @@ ROLL_CALL = 10.0
 
 HERE = "here"
 """The word with which a rank answers that roll-call."""
-
-Watched = list[tuple[Tensor, Tensor]]
-"""Buffers, each with a copy of what it was."""
 
 
 class OneRank:
@@ -91,10 +89,6 @@ class OneRank:
     def prepared(self, closure: Closure) -> Closure:
         return closure
 
-    def watched(self, buffers: Tensors) -> Watched:
-        """The buffers whose changes by the evaluation to come `combine` is to average."""
-        return []
-
     def combine(
         self,
         rule: Rule,
@@ -103,7 +97,7 @@ class OneRank:
         mean: Tensors,
         weight: float,
         losses: tuple[float, ...],
-        buffers: Watched,
+        buffers: list[Change],
     ) -> tuple[float, ...]:
         """now ← v from the gradients of this rank's part of the mini-batch; returns the losses of all of it."""
         combine(rule, now, anchor, mean)
@@ -196,9 +190,6 @@ class Ranks(OneRank):
 
         return quiet
 
-    def watched(self, buffers: Tensors) -> Watched:
-        return [(b, b.clone()) for b in buffers if b.is_floating_point()]
-
     def combine(
         self,
         rule: Rule,
@@ -207,7 +198,7 @@ class Ranks(OneRank):
         mean: Tensors,
         weight: float,
         losses: tuple[float, ...],
-        buffers: Watched,
+        buffers: list[Change],
     ) -> tuple[float, ...]:
         if type(rule) is not Constant:
             # Not both gradients but one and their difference: where they are equal, at the first step after an anchor,
@@ -225,10 +216,10 @@ class Ranks(OneRank):
         return reduced
 
     def _sum(
-        self, tensors: Tensors, weight: float, losses: tuple[float, ...] = (), buffers: Watched | None = None
+        self, tensors: Tensors, weight: float, losses: tuple[float, ...] = (), buffers: Sequence[Change] = ()
     ) -> tuple[float, ...]:
         """Tensors, losses and changes of buffers become weighted sums over the ranks, in one reduction."""
-        buffers = buffers or []
+        buffers = [(b, before) for b, before in buffers if b.is_floating_point() and b.shape == before.shape]
         device, dtype = tensors[0].device, max((t.dtype for t in tensors), key=lambda d: d.itemsize)
         # Not new − before alone: a mask is infinite, and a buffer that is constant stays what it is.
         changes = [torch.where(b == before, 0, b - before) for b, before in buffers]

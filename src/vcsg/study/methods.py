@@ -132,9 +132,7 @@ def make(
     check_options(name, options)
     if name in BASELINES:
         return BASELINES[name](model.parameters(), n, seed=seed, **options)
-    return FiniteSumOptimizer(
-        model.parameters(), n, name, buffers=model.buffers(), seed=seed, callback=callback, **options
-    )
+    return FiniteSumOptimizer(model.parameters(), n, name, buffers=model, seed=seed, callback=callback, **options)
 
 
 def label(name: str, options: Mapping[str, Any]) -> str:

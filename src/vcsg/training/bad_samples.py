@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vcsg.run.buffers import Buffers
 from vcsg.run.watch import BadSamples
 from vcsg.training.sources import SampleSource
 
@@ -21,14 +22,12 @@ def name_samples(
     with BatchNorm in training mode.
     """
     params = [p for p in model.parameters() if p.requires_grad]
-    buffers = [(b, b.clone()) for b in model.buffers()]
+    buffers = Buffers(model)
     try:
-        bad = [i for i in error.samples if not _sound(objective, params, source.take(i))]
+        with buffers.pointed_at(buffers.copies()):
+            bad = [i for i in error.samples if not _sound(objective, params, source.take(i))]
     except (RuntimeError, ValueError):
         return error
-    finally:
-        for b, before in buffers:
-            b.copy_(before)
     return BadSamples(error.fault, bad) if 0 < len(bad) < max(2, len(error.samples)) else error
 
 

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcsg.method.catalogue import auto
 from vcsg.method.step_rules import Adaptive, Orthogonal, StepRule, is_matrix
 from vcsg.run.randomness import seeded
+from vcsg.training.evaluation import untouched
 from vcsg.training.sources import SampleSource
 
 SIZES = {"cuda": 512, "cpu": 64}
@@ -206,12 +207,11 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
     objective itself calls it.
     """
     params = list(model.parameters())
-    gradients, buffers = [p.grad for p in params], [b.clone() for b in model.buffers()]
-    found = 0.0
+    gradients, found = [p.grad for p in params], 0.0
     for count in COUNTED:
         size = min(count, train.n)
         counter, batch = FlopCounterMode(display=False, custom_mapping=RECURRENT), train.take(0, size)
-        with seeded(0, params), torch.enable_grad(), warnings.catch_warnings():
+        with untouched(model), seeded(0, params), torch.enable_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Using `torch.compile")  # of the counter's own hooks
             # What else is wrong with the objective will show in the first step.
             with suppress(Exception), counter:
@@ -219,11 +219,8 @@ def gradient_operations(model: nn.Module, objective: Callable[[Any], Tensor], tr
                 found = float(counter.get_total_flops()) / size
         if found:
             break
-    with torch.no_grad():
-        for p, before in zip(params, gradients, strict=True):
-            p.grad = before
-        for b, before in zip(model.buffers(), buffers, strict=True):
-            b.copy_(before)
+    for p, before in zip(params, gradients, strict=True):
+        p.grad = before
     return found
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from vcsg.run.buffers import Buffers
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
 from vcsg.training.task import Fraction, without_gradients
@@ -58,12 +59,31 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """The model in mode train(), as its loss has it; its buffers are put back, but for lazy ones."""
-    before = [(b, b.clone()) for b in model.buffers() if not is_lazy(b)]
+    """The model in mode train(), as its loss has it; its buffers are copies for the while."""
+    buffers = Buffers(model)
+    with buffers.pointed_at(buffers.copies()), mode(model, True):
+        yield
+
+
+@contextmanager
+def unless_refused(model: nn.Module) -> Iterator[None]:
+    """The model begins a run without gradients; an error in the block leaves it as it was.
+
+    Gradients, buffers and the memory of the parameters are put back, so that a call that is refused has not moved the
+    model to another device or laid it out in another way.
+    """
+    before = [
+        (module._parameters, name, p, p.data, p.grad)
+        for module in model.modules()
+        for name, p in module._parameters.items()
+        if p is not None and not is_lazy(p)
+    ]
+    model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     try:
-        with mode(model, True):
+        with Buffers(model).kept():
             yield
-    finally:
-        with torch.no_grad():
-            for b, old in before:
-                b.copy_(old)
+    except BaseException:
+        for held, name, p, data, gradient in before:
+            held[name] = p  # some devices have other parameters
+            p.data, p.grad = data, gradient
+        raise

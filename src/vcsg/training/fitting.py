@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ from vcsg.training.arguments import (
     tell_of_vanishing_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
-from vcsg.training.evaluation import means, mode
+from vcsg.training.evaluation import means, mode, unless_refused
 from vcsg.training.interrupt import Interrupt
 from vcsg.training.limits import Limits
 from vcsg.training.numerics import autocast, lay_out
@@ -95,7 +96,8 @@ def fit(
             (model, batch) → a number. Classification has "error", the share of wrong predictions, without asking.
         every: the number of passes between two evaluations. The last point is always evaluated.
         test_batch_size: the number of test samples evaluated at once.
-        workers: the number of processes that read a dataset. It changes nothing in the run but its speed.
+        workers: the number of processes that read a dataset. It changes nothing in the run but its speed, unless the
+            dataset draws random numbers in `__getitem__`: each number of workers then gives other samples.
         collate_fn: makes a batch from a list of the dataset's samples; None is torch's own.
         device: the device that model and batches are moved to; None is the one that the model is on.
         engine: how steps are executed. "graphed" takes many at once as CUDA graphs, for tensors on a GPU; where a model
@@ -150,43 +152,43 @@ def fit(
             row |= means(model, held_out, test_batch_size, task.measure)
 
     records = RecordList(callback)
-    model.to(place)
-    lay_out(model, channels_last, place)
-    model.zero_grad()  # what an earlier loop left would pass for gradients to be accumulated
     chosen, units = ChosenOptions({}, ""), None
-    with mode(model, True):
-        make_lazy_parameters(task, train)
-        check_pairs(task, train)
-        if isinstance(held_out, TensorSource):  # of a dataset a worker might have to be started for it
-            check_pairs(task, held_out, "test ")
-        check_mean(task, train)
-        if method == "auto":
-            chosen = choose_options(model, task.value, train, options)
-    if method == "auto":
-        own_steps = chosen.own_step and "lr" not in options
-        units = _units_of(task, train, own_steps, state)
-        if own_steps and state is None:
-            tell_of_inputs(task, train)
-            tell_of_extreme_targets(task, train)
-    if units is not None:
-        chosen = chosen.because(units.reason)
-        if options.get("step") is None:
-            chosen = replace(chosen, options=chosen.options | units.step(chosen.step))
-    optimizer = FiniteSumOptimizer(
-        _parameters(model, units, options), train.n, method, buffers=model.buffers(), seed=seed, callback=records,
-        **(options | chosen.options),
-    )  # fmt: skip
-    if not limits.measured:
-        optimizer.check_ends(until)
-    optimizer.heed_certificates(until)
-    if state is not None:
-        _go_on(optimizer, state)
-    session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
-    signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
-    with (
-        session.saved_in(checkpoint, identity(optimizer, seed, precision, options), resume) as resumed,
-        Interrupt(*signals) as interrupt,
-    ):
+    with ExitStack() as running:
+        with unless_refused(model):
+            model.to(place)
+            lay_out(model, channels_last, place)
+            with mode(model, True):
+                make_lazy_parameters(task, train)
+                check_pairs(task, train)
+                if isinstance(held_out, TensorSource):  # of a dataset a worker might have to be started for it
+                    check_pairs(task, held_out, "test ")
+                check_mean(task, train)
+                if method == "auto":
+                    chosen = choose_options(model, task.value, train, options)
+            if method == "auto":
+                own_steps = chosen.own_step and "lr" not in options
+                units = _units_of(task, train, own_steps, state)
+                if own_steps and state is None:
+                    tell_of_inputs(task, train)
+                    tell_of_extreme_targets(task, train)
+            if units is not None:
+                chosen = chosen.because(units.reason)
+                if options.get("step") is None:
+                    chosen = replace(chosen, options=chosen.options | units.step(chosen.step))
+            optimizer = FiniteSumOptimizer(
+                _parameters(model, units, options), train.n, method, buffers=model, seed=seed, callback=records,
+                **(options | chosen.options),
+            )  # fmt: skip
+            if not limits.measured:
+                optimizer.check_ends(until)
+            optimizer.heed_certificates(until)
+            if state is not None:
+                _go_on(optimizer, state)
+            session = Session(model, optimizer, task.value, train, evaluate, limits, how, {"records": records})
+            saved = session.saved_in(checkpoint, identity(optimizer, seed, precision, options), resume)
+            resumed = running.enter_context(saved)
+        signals = (signal.SIGINT,) if checkpoint is None else (signal.SIGINT, signal.SIGTERM)
+        interrupt = running.enter_context(Interrupt(*signals))
         if units is not None and state is None and not resumed:
             units.begin()  # once nothing can be refused any more
         stopped = session.run(optimizer.method.name, choose(progress), interrupt)
