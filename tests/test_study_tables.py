@@ -204,6 +204,15 @@ def test_the_findings_say_who_was_first() -> None:
     assert said(runs, [Target("test_error", 0.01)])[0] == "No method reached a test error of 1 % within its budget."
 
 
+def test_the_findings_say_of_how_many_seeds_where_they_are_few() -> None:
+    runs = [run("sgd", 0.05, 2.0, seed=seed) for seed in range(3)]
+    runs += [run("vcsg", 0.05 if seed == 1 else 0.2, 5.0, seed=seed) for seed in range(3)]
+    found = "\n".join(said(runs, [TARGET]))
+    assert "VCSG reached it with 1 of 3 seeds." in found
+    assert "variance reduction did not pay: VCSG reached it with 1 of 3 seeds, SGD took 2.0 s" in found
+    assert "not reach" not in found
+
+
 def test_a_target_decides_over_the_end_and_there_is_one_verdict() -> None:
     """VCSG comes first to the target and ends above SGD: what is decided, and by which number, is said once."""
     runs = [run("vcsg", 0.09, 1.0, protocol="tuned"), run("sgd", 0.02, 5.0, protocol="tuned")]

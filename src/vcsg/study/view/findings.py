@@ -75,7 +75,9 @@ def _behind(own: list[Line], best: Line, lines: list[Line], target: Target) -> s
     for line in (line for line in own if math.isfinite(_seconds(line, target))):
         times = f", {short(_seconds(line, target) / least)} times as long" if least else ""
         said.append(f"took {amount('seconds', _seconds(line, target))}{times}{_rules(line, lines)}")
-    missed = [_rules(line, lines) for line in own if math.isinf(_seconds(line, target))]
+    missing = [line for line in own if math.isinf(_seconds(line, target))]
+    said += [f"reached it{some}{_rules(line, lines)}" for line in missing if (some := _some(line, target))]
+    missed = [_rules(line, lines) for line in missing if not _some(line, target)]
     if missed:
         said.append(f"did not reach it within its budget{' or'.join(missed)}")
     return listed(said)
@@ -85,6 +87,12 @@ def _seconds(line: Line, target: Target) -> float:
     """The median time to a target, which is +∞ where most seeds did not reach it."""
     median = line.to_target[str(target)]["seconds"].median
     return math.inf if median is None else median
+
+
+def _some(line: Line, target: Target) -> str:
+    """With how many of its seeds a method reached a target; "" where none did."""
+    found = line.to_target[str(target)]["seconds"]
+    return f" with {found.count} of {found.of} seeds" if found.count else ""
 
 
 def _by_seconds(target: Target) -> Callable[[Line], float]:
@@ -113,9 +121,8 @@ def _single(section: Section) -> list[str]:
 def _reached(line: Line, target: Target) -> list[str]:
     if math.isfinite(_seconds(line, target)):
         return [f"{line.label} reached a {target_text(target)} after {amount('seconds', _seconds(line, target))}."]
-    found = line.to_target[str(target)]["seconds"]
-    if found.count:
-        return [f"{line.label} reached a {target_text(target)} with {found.count} of {found.of} seeds."]
+    if some := _some(line, target):
+        return [f"{line.label} reached a {target_text(target)}{some}."]
     return [f"{line.label} did not reach a {target_text(target)} within its budget."]
 
 
@@ -223,7 +230,8 @@ def _own_rules(line: Line) -> str:
 def _took(line: Line, target: Target) -> str:
     units = line.to_target[str(target)]
     if units["seconds"].median is None:
-        return f"{line.label} did not reach it"
+        some = _some(line, target)
+        return f"{line.label} reached it{some}" if some else f"{line.label} did not reach it"
     seconds, passes = (amount(unit, units[unit].median) for unit in ("seconds", "passes"))
     return f"{line.label} took {seconds} ({passes} passes)"
 
@@ -281,8 +289,11 @@ def _papers_order(section: Section, lines: list[Line]) -> list[str]:
 def _times(lines: list[Line], target: Target) -> str:
     """Who took how long, and who did not reach the target."""
     reached = [line for line in sorted(lines, key=_by_seconds(target)) if _seconds(line, target) < math.inf]
-    missing = [line.label for line in lines if _seconds(line, target) == math.inf]
     said = [f"{line.label} took {amount('seconds', _seconds(line, target))}" for line in reached]
+    said += [
+        f"{line.label} reached it{some}" for line in lines if line not in reached and (some := _some(line, target))
+    ]
+    missing = [line.label for line in lines if line not in reached and not _some(line, target)]
     if missing:
         said.append(f"{listed(missing)} did not reach it")
     return listed(said)
