@@ -75,6 +75,22 @@ def test_a_sum_that_is_random_in_every_mode_is_refused(method: str) -> None:
     vcsg.fit(nn.Sequential(Noise(), net()), cross_entropy, data(), method, passes=1, **options)
 
 
+def test_a_random_mean_is_never_taken_for_a_sum() -> None:
+    """Of one draw in seven the loss of both halves of 16 samples is within a tenth of theirs together, by chance."""
+
+    def denoising(model: nn.Module, x: Tensor) -> Tensor:
+        u, noise = torch.rand(len(x), 1), torch.randn_like(x)
+        return ((model(u.sqrt() * x + (1 - u).sqrt() * noise) - noise) ** 2).mean()
+
+    for seed in range(30):
+        torch.manual_seed(seed)
+        vcsg.fit(nn.Linear(4, 4), None, torch.randn(16, 4), "sgd", lr=0.01, b=4, passes=1, objective=denoising)
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="the sum over the samples"):
+        vcsg.fit(nn.Linear(4, 4), None, torch.randn(64, 4), "sgd", lr=0.01, passes=1,
+                 objective=lambda model, x: 4 * len(x) * denoising(model, x))  # fmt: skip
+
+
 def labelled_alone(outputs: Tensor, targets: Tensor) -> Tensor:
     known = targets >= 0
     total = cross_entropy(outputs[known], targets[known], reduction="sum")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -462,6 +463,19 @@ def test_second_moments_take_over_where_columns_are_correlated() -> None:
     assert ours.history_[-1].gradient_norm <= 1e-7
     exact = Lasso(alpha=1e-3, tol=1e-12, max_iter=10**6, precompute=True).fit(X, y)
     np.testing.assert_allclose(ours.coef_, exact.coef_, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_more_passes_never_end_at_a_larger_f() -> None:
+    """Second moments, from which coordinate descent begins at 0, take over where they have epochs to get ahead."""
+    rng = np.random.default_rng(0)
+    X = np.sqrt(0.95) * rng.normal(size=(1600, 1)) + np.sqrt(0.05) * rng.normal(size=(1600, 320))
+    y = X[:, :20] @ rng.normal(size=20) + rng.normal(size=1600)
+    ends = [
+        LinearRegressor(penalty="l1", alpha=1e-3, tol=1e-8, max_iter=most).fit(X, y).history_[-1].objective
+        for most in (40, 55, 57, 58, 59, 60, 61, 62, 64, 70, 80, 90, 200, 300)
+    ]
+    assert all(later <= before for before, later in pairwise(ends))
 
 
 def test_classes_with_an_l1_penalty_go_on_where_the_gradient_grows() -> None:

@@ -345,6 +345,32 @@ def test_the_test_loss_is_that_of_all_targets_at_once(weight: Tensor | None) -> 
             assert result.history[-1]["error"] == pytest.approx(float(wrong.float().mean()))
 
 
+class Focal(nn.CrossEntropyLoss):
+    """A loss of its own: the mean over all samples, whatever the weights of their classes are."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        assert self.weight is not None
+        return (self.weight[targets] * cross_entropy(outputs, targets, reduction="none")).mean()
+
+
+def test_the_test_loss_of_a_loss_of_its_own_is_the_mean_over_the_samples() -> None:
+    X, y = samples(40)
+    y, loss = y.sort()[0], Focal(weight=torch.tensor([1.0, 5.0, 20.0]))
+    result = vcsg.fit(net(), loss, (X, y), passes=1, test=(X, y), test_batch_size=9)
+    with torch.no_grad():
+        assert result.history[-1]["test_loss"] == pytest.approx(float(loss(result.model.eval()(X), y)), rel=1e-5)
+
+
+def test_targets_of_bytes_have_the_weights_of_their_classes() -> None:
+    X, y = samples(40)
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 20.0]))
+    bytes_, longs = (
+        vcsg.fit(net(), loss, (X, t), passes=1, test=(X, t), test_batch_size=9).history[-1]["test_loss"]
+        for t in (y.to(torch.uint8), y)
+    )
+    assert bytes_ == pytest.approx(longs, rel=1e-6)
+
+
 def test_regression_has_no_error() -> None:
     X = samples()[0]
     result = vcsg.fit(nn.Linear(5, 1), mse_loss, (X, X[:, :1]), "svrg", passes=3, test=(X, X[:, :1]))

@@ -39,8 +39,10 @@ TINY = 0.03
 """How small the largest of all inputs may be before a warning."""
 VANISHING = 1e-8
 """The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
-SUM = (1e-3, 0.1)
+SUM, RANDOM_SUM = 1e-3, 0.1
 """How far the loss of a batch may be from that of its halves together for a sum; and for one that is random."""
+DRAWS, SURE = 16, 5.0
+"""How often a random loss is drawn, and the standard errors by which the mean of the draws tells a sum from a mean."""
 OFF = 8.0
 """How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
 
@@ -72,32 +74,53 @@ def check_mean(task: Task, train: SampleSource) -> None:
     half = min(16, train.n // 2)
     if not half:
         return
-    parts = [train.take(start, count) for start, count in ((0, half), (half, half), (0, 2 * half), (0, 2 * half))]
-    found = [] if any(True for _ in task.model.buffers()) else _losses(task, parts)
-    if not found or found[2] != found[3]:
+    parts = [train.take(start, count) for start, count in ((0, half), (half, half), (0, 2 * half))]
+    found = [] if any(True for _ in task.model.buffers()) else _draws(task, parts, 2)
+    if len(found) != 1:
         try:
             with untouched(task.model), mode(task.model, False):
-                found = _losses(task, parts)
+                found = _draws(task, parts, DRAWS)
         except Exception:  # it may be a loss of what the model returns in training alone
             return
-    first, second, whole, again = found
-    together, accuracy = first + second, SUM[whole != again]
-    # A mean over some of the samples, such as those with a label, is that of one half where the other has none.
-    both = min(first / together, second / together) > 2 * accuracy if 0 < abs(together) < math.inf else False
-    if both and abs(whole - together) <= accuracy * abs(together):
+    if _are_sums(found):
+        first, second, whole = found[0]
         raise ValueError(
             f"the loss of {2 * half} samples is {whole:.4g}, and those of its halves are {first:.4g} and {second:.4g}: "
             "it is the sum over the samples, and the methods need the mean; give a loss with reduction='mean'"
         )
 
 
-def _losses(task: Task, batches: list[Any]) -> list[float]:
-    """The losses of these batches, with the same seed, but for the last one: it tells whether the loss is random."""
-    found = []
-    for seed, batch in zip([*[0] * (len(batches) - 1), 1], batches, strict=True):
+def _draws(task: Task, batches: list[Any], most: int) -> list[list[float]]:
+    """The losses of these batches; where the last one is random, for so many seeds."""
+    found: list[list[float]] = []
+    for seed in range(most):
         with seeded(seed, list(task.model.parameters())):
-            found.append(number(without_gradients(partial(task.value, batch))))
+            last = number(without_gradients(partial(task.value, batches[-1])))
+        if seed and last == found[0][-1]:
+            return found[:1]
+        others = []
+        for batch in batches[:-1]:
+            with seeded(seed, list(task.model.parameters())):
+                others.append(number(without_gradients(partial(task.value, batch))))
+        found.append([*others, last])
     return found
+
+
+def _are_sums(found: list[list[float]]) -> bool:
+    """Whether losses of two halves and of both are those of a sum, and cannot be those of a mean.
+
+    A mean over some of the samples, such as those with a label, is that of one half where the other has none.
+    """
+    losses = torch.tensor(found, dtype=torch.float64)
+    first, second, whole = map(float, losses.mean(0))
+    together, accuracy = first + second, SUM if len(found) == 1 else RANDOM_SUM
+    if not 0 < abs(together) < math.inf or min(first / together, second / together) <= 2 * accuracy:
+        return False
+    if len(found) > 1:  # of a mean they are about half of what the halves are together
+        beyond = (losses[:, 2] - losses[:, :2].mean(1)) * math.copysign(1.0, together)
+        if float(beyond.mean()) <= SURE * float(beyond.std()) / math.sqrt(len(found)):
+            return False
+    return abs(whole - together) <= accuracy * abs(together)
 
 
 def make_lazy_parameters(task: Task, train: SampleSource) -> None:

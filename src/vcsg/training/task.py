@@ -87,11 +87,14 @@ def weight_of_mean(loss: Callable[[Any, Any], Tensor], targets: Any) -> float | 
 
     Those of ignored targets have no part in it, and others that of their class. None for all other losses.
     """
-    known = isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss))
+    known = type(loss) in (nn.CrossEntropyLoss, nn.NLLLoss)  # one of a class of its own may have another mean
     known |= (loss.func if isinstance(loss, partial) else loss) in (cross_entropy, nll_loss)
-    if not known or not isinstance(targets, Tensor) or targets.is_floating_point():
+    if not known or _option(loss, "reduction", "mean") != "mean":
         return None
-    counted, weight = targets[targets != _option(loss, "ignore_index", -100)], _option(loss, "weight", None)
+    if not isinstance(targets, Tensor) or targets.is_floating_point():
+        return None
+    classes, weight = targets.long(), _option(loss, "weight", None)
+    counted = classes[classes != _option(loss, "ignore_index", -100)]
     return float(counted.numel() if weight is None else weight[counted].sum())
 
 

@@ -52,6 +52,8 @@ IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
 MOMENT_PASSES = 4.0
 """The fewest passes left for which they do: they take one to see that, one for themselves, and one to measure ∇f."""
+EPOCHS = 100
+"""The epochs on them for which passes have to be left, where they take over: they begin at 0."""
 ROWS_EACH, EVEN = 1.2, 0.1
 """The fewest rows for each feature with which a working set has all columns at once, where as many are to be used, and
 how many of them the violations at the start have to be spread over: by chance small ones are those of most columns."""
@@ -110,11 +112,12 @@ def solve(
         stronger: the larger weight of ‖w‖₁ for which the start is the solution, along a path. The first working set
             then has the columns that the strong rule keeps (Tibshirani et al. 2012).
     """
-    x, before = start.copy(), (math.inf, math.inf)
+    x, best = start.copy(), start
+    known: PassResult | None = None  # at the best point
     waiting, price = columns is None and has_moments(problem), PRICE[0] + PRICE[1] * problem.d
     if waiting and moments_pay(problem, x, journal):
         x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
-    columns = columns or Columns(problem)
+    columns, taken_over = columns or Columns(problem), False
     threshold = 2 * problem.penalty.l1 - stronger if stronger else problem.penalty.l1
     while True:
         here = problem.anchor(x)
@@ -122,12 +125,17 @@ def solve(
         journal.note("working-set", problem.n, here.value, here.norm)
         if not math.isfinite(here.value + here.norm):
             raise FloatingPointError(f"f = {here.value} and ‖∇f‖ = {here.norm}")
-        if here.norm <= tol or journal.left <= 0:
-            message = "‖∇f‖ ≤ tol" if here.norm <= tol else f"{journal.budget:g} passes are used up"
-            return Solution(x, journal.history, here.norm <= tol, message, last=here)
-        if (here.value, here.norm) >= before:
-            return Solution(x, journal.history, False, "f falls no further, for rounding", last=here)
-        before = here.value, here.norm
+        if here.norm <= tol:
+            return Solution(x, journal.history, True, "‖∇f‖ ≤ tol", last=here)
+        if known is None or (here.value, here.norm) < (known.value, known.norm):
+            best, known, ended = x, here, ""
+        else:
+            journal.note("working-set", problem.n, known.value, known.norm)
+            x, here, ended = best, known, "" if taken_over else "f falls no further, for rounding"
+        if journal.left <= 0:
+            ended = f"{journal.budget:g} passes are used up"
+        if ended:
+            return Solution(best, journal.history, False, ended, last=known)
         part = chosen(problem, x, here, max(threshold, 0.0))
         threshold = problem.penalty.l1
         if len(part) == problem.d:
@@ -139,8 +147,10 @@ def solve(
         began = journal.passes
         x = improved(problem, columns, part, x, bound, min(journal.left, price) if waiting else journal.left, journal)
         price -= journal.passes - began
-        if waiting and price <= 0 and journal.left >= MOMENT_PASSES:
-            x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
+        taken_over = waiting and price <= 0 and journal.left >= MOMENT_PASSES + EPOCHS * problem.d / problem.n
+        waiting = waiting and price > 0
+        if taken_over:
+            x = from_moments(problem, x, CLOSE * tol, journal)
 
 
 def has_moments(problem: Problem) -> bool:
