@@ -42,7 +42,7 @@ FLOOR = 1e-4
 """The least curvature of a row, in units of its bound, so that a model has a minimum."""
 LEAST = 1e-8
 """The least curvature of a row where there is no bound on it."""
-NARROW, TALL = 256, 4.0
+NARROW, TALL = 128, 4.0
 """The most features, and the fewest rows for each, for which second moments come first, and the fewest for which
 they come at all."""
 PRICE = (9.0, 0.15)
