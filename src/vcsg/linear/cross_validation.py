@@ -56,8 +56,8 @@ class PathModel(LinearModel):
                     f"fold {k} is fitted to, or scored on, rows that all have the weight 0: leave such rows out, or "
                     "give cv a splitter that shuffles (KFold(shuffle=True))"
                 )
-            counted = problem.y[parts[0]][problem.weight[parts[0]] > 0]
-            if problem.loss.code == TWEEDIE and not counted.any():
+            train = parts[0]
+            if problem.loss.code == TWEEDIE and not problem.y[train][problem.weight[train] > 0].any():
                 raise ValueError(
                     f"fold {k} is fitted to rows whose y is 0, for which this loss has no minimum: give cv a splitter "
                     "that shuffles (KFold(shuffle=True)), or fewer folds"

@@ -17,8 +17,8 @@ from vcsg.linear.solvers import lbfgs, quasi_newton
 
 PATIENCE = 5
 """The points without a lower loss on the held-out rows after which a fit ends."""
-
 HELD_OUT = "the loss on held-out rows falls no further"
+"""Why a fit ended that did not reach its tolerance before."""
 
 
 @dataclass

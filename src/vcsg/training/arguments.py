@@ -177,10 +177,8 @@ def tell_of_other_units(task: Task, train: SampleSource) -> None:
     """
     if task.loss is None:
         return
-    with (
-        untouched(task.model),
-        mode(task.model, False),
-    ):  # a loss may be one of what the model returns in training alone
+    # In mode eval(), for a loss may be one of what the model returns in training alone.
+    with untouched(task.model), mode(task.model, False):
         outputs, targets = _looked_at(task, train)
     if not isinstance(targets, Tensor):
         return

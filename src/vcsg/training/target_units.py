@@ -120,9 +120,8 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
         without = _shrunk_outputs(task, inputs, layer, 0.0, 0.0)
         others = _rows(without, layer)
         mean, spread = moments(heeded(task, targets, wanted.to(outputs.dtype), _rows(wanted, layer) - others))
-        losses = losses_of(
-            task, targets, *map(present, (wanted.to(outputs.dtype), without, _moved(without, mean, layer)))
-        )
+        ends = wanted.to(outputs.dtype), without, _moved(without, mean, layer)
+        losses = losses_of(task, targets, *map(present, ends))
         if losses and losses[2] - losses[0] > WORSE * (losses[1] - losses[0]):
             return None  # as of relative errors of targets of many sizes, for which their mean is no good constant
         scale = 2.0 ** round(math.log2(spread / gain)) if spread else 1.0
@@ -135,11 +134,7 @@ def target_units(task: Task, train: SampleSource) -> TargetUnits | None:
 def _moved(outputs: Tensor, by: Tensor, layer: nn.Module) -> Tensor:
     """The outputs with so much added to all of them, one number for each of the bias of the layer."""
     axis = _axis(outputs, layer)
-    return (
-        (outputs.movedim(axis, -1) + by).movedim(-1, axis).to(outputs.dtype)
-        if by.numel() > 1
-        else outputs + by.to(outputs)
-    )
+    return (outputs.movedim(axis, -1) + by).movedim(-1, axis).to(outputs.dtype)
 
 
 def _is_untrained(outputs: Tensor, targets: Tensor, layer: nn.Module) -> bool:
