@@ -14,6 +14,7 @@ from records_sample import CIFAR, MNIST, analytic, config, epochs, rows, write_r
 
 import vcsg.study.view.figures
 from vcsg.study.records import Row, RunRecord, load
+from vcsg.study.reproduce import METHODS
 from vcsg.study.targets import Target
 from vcsg.study.view.curves import POINTS, ceiling, curve, curves, path
 from vcsg.study.view.epoch_series import anchored_runs, epochs_of
@@ -457,6 +458,11 @@ def test_zeros_on_a_logarithmic_axis_are_said() -> None:
 class TestLooks:
     def test_no_two_methods_look_alike(self) -> None:
         assert len(set(LOOKS.values())) == len(LOOKS)
+
+    def test_methods_that_share_a_figure_differ_by_more_than_the_length_of_a_dash(self) -> None:
+        usual = {"paper-svrg", "paper-sgd", "schedule-free-adamw", "prodigy"}.union(*METHODS.values())
+        kinds = [(LOOKS[method].colour, LOOKS[method].dash.removeprefix("long")) for method in usual]
+        assert len(set(kinds)) == len(usual)
 
     def test_a_method_has_always_the_same_look(self) -> None:
         assert look_of("my-method") == look_of("my-method")

@@ -114,7 +114,8 @@ def test_remarks_say_what_is_not_in_the_table() -> None:
         run("scsg", 0.05, protocol="tuned", notes={"search": search, "L": L}, seed=1),
         run("sgd", 0.05, protocol="tuned", notes={"search": search, "L": L}, seed=1),
         run("adamw", 0.05, status="failed", message="diverged: the loss is nan"),
-        run("gd", 0.05, notes={"warnings": ["a", "b"]}),
+        run("gd", 0.05, notes={"warnings": ["diverged: at the first anchor", "diverged: at the second"]}),
+        run("saga", 0.05, notes={"warnings": ["diverged: in step 2", "hardly anything was gained so far"]}),
     ]
     said = "\n".join(remarks(runs, [TARGET]))
     assert "medians over the seeds" in said
@@ -127,7 +128,9 @@ def test_remarks_say_what_is_not_in_the_table() -> None:
     assert "SCSG: 0.3 (4 × the default, at the edge of what was tried, judged within the first epoch)" in said
     assert "SGD: 0.3 (4 × the default, at the edge of what was tried)" in said
     assert "ADAMW, seed 0: diverged: the loss is nan." in said
-    assert "GD, seed 0: diverged 2 times; each time it went back" in said
+    assert "GD, seed 0: diverged 2 times; each time it went back and halved its step." in said
+    assert "SAGA, seed 0: diverged once; it went back and halved its step." in said
+    assert "SAGA, seed 0: hardly anything was gained so far" in said
 
 
 def said(runs: list[RunRecord], targets: list[Target] | None = None, **changes: Any) -> list[str]:

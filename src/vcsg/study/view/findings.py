@@ -18,7 +18,7 @@ from vcsg.study.view.sections import Section
 from vcsg.study.view.summary import PAPERS, Line, Spread
 from vcsg.study.view.words import SCALES, amount, measured, metric_name, short, target_text
 
-RULES = {"paper": "as the paper sets it", "tuned": "step size tuned", "default": "with its defaults"}
+RULES = {"paper": "as the paper sets it", "tuned": "step size tuned", "default": "not tuned"}
 """What a protocol means for a method, in words."""
 FAIREST = ("tuned", "default", "paper", "")
 """The protocols in the order in which they are fit to compare kinds of methods."""

@@ -48,7 +48,7 @@ LOOKS = {
     "adamw": Look(PURPLE, "longdash"),
     "torch-muon": Look(GREY, "longdash"),
     "schedule-free-adamw": Look(GREEN, "longdash"),
-    "prodigy": Look(SKY, "longdashdot"),
+    "prodigy": Look(BLUE, "dot"),
     "auto": Look(ORANGE),
     "gd": Look(BLACK),
     "batching-svrg": Look(BLUE),

@@ -250,9 +250,12 @@ def _about_failures(every: list[RunRecord]) -> list[str]:
         for run in runs
         if run.status in ("failed", "interrupted", "running")
     ]
-    return said + [
-        f"{run.config.label}, seed {run.config.seed}: diverged {len(run.notes['warnings'])} times; each time it went "
-        "back and halved its step."
-        for run in runs
-        if run.notes.get("warnings")
-    ]
+    for run in runs:
+        warnings = run.notes.get("warnings", [])
+        diverged = sum(text.startswith("diverged") for text in warnings)
+        told = [text for text in warnings if not text.startswith("diverged")]
+        if diverged:
+            times = "once; it" if diverged == 1 else f"{diverged} times; each time it"
+            told.insert(0, f"diverged {times} went back and halved its step.")
+        said += [f"{run.config.label}, seed {run.config.seed}: {text}" for text in told]
+    return said
