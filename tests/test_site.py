@@ -68,7 +68,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def test_formulas_pictures_and_names_of_files_are_set_for_readers(site: Path) -> None:
-    theory, tiny = ((site / page).read_text() for page in ("theory.html", "results/tiny-imagenet/index.html"))
+    theory, tiny = ((site / page).read_text() for page in ("theory.html", "results/tiny-imagenet/17000.html"))
     assert "ε<sup>−3/2</sup> ∧ n<sup>1/4</sup>/ε" in theory
     assert "∇f<sub>I</sub>(y)" in theory
     assert re.search(r'<a href="paper.html[^"]*">The paper: readings and errata</a>', theory)

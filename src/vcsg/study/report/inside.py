@@ -50,7 +50,7 @@ def _norms(epochs: EpochSeries) -> list[Plot]:
     if epochs.eps is not None:
         line = {"color": GREY, "dash": "dash", "width": 1.5}
         ends = {"x": digits(epochs.passes[[0, -1]]), "y": digits(epochs.eps[[0, -1]])}
-        name = f"ε = {epochs.eps[-1]:.2g}"
+        name = f"ε = {epochs.eps[-1]:.3g}"
         found.append({"type": "scatter", "mode": "lines", **ends, "line": line, "name": name, "yaxis": "y2"})
     return found
 

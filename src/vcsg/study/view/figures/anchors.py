@@ -82,7 +82,7 @@ def _norms(axes: Axes, epochs: EpochSeries) -> None:
     _log(axes, [epochs.variance, epochs.bound, epochs.gradient, *([epochs.eps] if epochs.eps is not None else [])])
     if epochs.eps is not None:
         axes.plot(
-            epochs.passes, epochs.eps, color="black", linewidth=0.9, dashes=(4, 2), label=f"ε = {epochs.eps[-1]:.2g}"
+            epochs.passes, epochs.eps, color="black", linewidth=0.9, dashes=(4, 2), label=f"ε = {epochs.eps[-1]:.3g}"
         )
     axes.set_ylabel("squared norm")
 
