@@ -31,7 +31,7 @@ ORDER: dict[str, list[str]] = {
     "training": [
         "stepper", "clock", "limits", "interrupt", "numerics", "task", "sources", "bad_samples", "batch_norm",
         "result", "progress", "evaluation", "quantities", "target_units", "choosing", "checkpoints", "saving", "engine",
-        "loop", "session", "arguments", "fitting",
+        "loop", "session", "arguments", "cautions", "fitting",
     ],
     "linear": [
         "kernels", "problem", "solution", "curvature", "independent", "inner_steps", "duality", "solvers",

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 import vcsg
 from vcsg.method import Adaptive, Orthogonal, make
-from vcsg.training.arguments import tell_of_other_units
+from vcsg.training.cautions import tell_of_other_units
 from vcsg.training.choosing import (
     ChosenOptions,
     adaptive_step,

@@ -536,3 +536,16 @@ def test_large_targets_are_not_told_of_for_an_outlier_that_the_loss_does_not_hee
     assert "the targets are about" not in caplog.text
     vcsg.fit(model, l1_loss, (inputs(), 1e5 * targets()), passes=1)
     assert "the targets are about 1.2e+05" in caplog.text
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(300.0, True), (30.0, False)])
+def test_targets_of_uneven_spread_are_told_of(ratio: float, told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """One number for every sample, or the same for all of them, has no spread to compare."""
+    y = torch.cat([targets(), ratio * targets(), torch.ones(N, 1)], 1)
+    vcsg.fit(net(nn.Linear(16, 3)), mse_loss, (inputs(), y), passes=0.5)
+    assert ("the targets of a sample are spread over the samples by" in caplog.text) is told
+    caplog.clear()
+    classes = torch.arange(N) % 3
+    vcsg.fit(net(nn.Linear(16, 3)), cross_entropy, (inputs(), classes), passes=0.5)
+    vcsg.fit(net(), mse_loss, (inputs(), ratio * targets()), passes=0.5)
+    assert "spread over the samples" not in caplog.text

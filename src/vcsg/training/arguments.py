@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import reprlib
 from collections.abc import Mapping
@@ -12,41 +11,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from vcsg.optimizer import FiniteSumOptimizer
 from vcsg.run.randomness import seeded
-from vcsg.training.evaluation import mode, untouched
+from vcsg.training.evaluation import mode, some_outputs, untouched
 from vcsg.training.quantities import (
     alike,
-    extreme,
-    grows_with_distance,
-    heeded,
-    in_units_of,
     is_quantity,
     losses_of,
-    moments,
-    size,
 )
 from vcsg.training.result import COLUMNS
-from vcsg.training.sources import DatasetSource, SampleSource, TensorSource
+from vcsg.training.sources import DatasetSource, SampleSource
 from vcsg.training.task import Task, number, pair, without_gradients
 
-LOOKED_AT, LARGE = 32, 100.0
-"""How many targets are looked at, and how many times what the model returns they may be before a warning."""
-TINY = 0.03
-"""How small the largest of all inputs may be before a warning."""
-VANISHING = 1e-8
-"""The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
 SUM, RANDOM_SUM = 1e-3, 0.1
 """How far the loss of a batch may be from that of its halves together for a sum; and for one that is random."""
 DRAWS, SURE = 16, 5.0
 """How often a random loss is drawn, and the standard errors by which the mean of the draws tells a sum from a mean."""
-OFF = 8.0
-"""How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
-
-logger = logging.getLogger("vcsg")
 
 
 def device_of(model: nn.Module, device: torch.device | str | None) -> torch.device:
@@ -144,7 +126,7 @@ def check_pairs(task: Task, source: SampleSource, role: str = "") -> None:
     if task.loss is None:
         return
     with untouched(task.model), mode(task.model, not role):
-        outputs, targets = _looked_at(task, source)
+        outputs, targets = some_outputs(task, source)
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.shape == targets.shape:
         return
     equal = alike(targets, outputs) if is_quantity(targets) else None
@@ -168,143 +150,6 @@ def _ignores_order(task: Task, outputs: Tensor, targets: Tensor) -> bool:
     losses = [loss for t in (targets, other, 2 * targets) for loss in losses_of(task, t, outputs)]
     same = [abs(loss - losses[0]) <= 1e-5 * abs(losses[0]) < math.inf for loss in losses[1:]]
     return same == [True, False]
-
-
-def tell_of_other_units(task: Task, train: SampleSource) -> None:
-    """Warn where the targets of a regression are far larger or far smaller than what the model returns.
-
-    Steps that are as long whatever the gradient is take as many more of them to get there, or miss it by more.
-    """
-    if task.loss is None:
-        return
-    # In mode eval(), for a loss may be one of what the model returns in training alone.
-    with untouched(task.model), mode(task.model, False):
-        outputs, targets = _looked_at(task, train)
-    if not isinstance(targets, Tensor):
-        return
-    parts = outputs if isinstance(outputs, (tuple, list)) else [outputs]
-    returned = max((size(t) for t in parts if isinstance(t, Tensor)), default=0.0)
-    wanted = _size_wanted(task, outputs, targets)
-    if LARGE * max(1.0, returned) < wanted < math.inf:
-        logger.warning(
-            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
-            "such numbers, auto takes many steps of its fixed length to get there. Then standardise the targets, or "
-            "give lr= for longer steps",
-            wanted,
-            returned,
-        )
-    elif 0 < LARGE * wanted < returned:
-        logger.warning(
-            "the targets are about %.2g and the model returns about %.2g before its first step: if it is to return "
-            "such numbers, the steps of auto, of a fixed length, are longer than these are large. Then standardise the "
-            "targets, or give lr= for shorter steps",
-            wanted,
-            returned,
-        )
-
-
-def tell_of_vanishing_targets(spread: float) -> None:
-    """Warn where squares of the errors of a regression are so small that gradients cannot be told from 0."""
-    if 0 < spread < VANISHING:
-        logger.warning(
-            "the targets are spread by %.2g alone: with a loss that grows with the square of the distance, gradients "
-            "of all layers but the last can hardly be told from 0. Give the targets in other units, times %.0e",
-            spread,
-            1 / spread,
-        )
-
-
-def tell_of_extreme_targets(task: Task, train: SampleSource) -> None:
-    """Warn where a squared loss follows a few targets that are extremely far from all others.
-
-    All targets are looked at where they are a tensor, and else some.
-    """
-    if task.loss is None:
-        return
-    with untouched(task.model):
-        outputs, targets = _looked_at(task, train)
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or not is_quantity(targets):
-        return
-    equal = alike(targets, outputs)
-    if equal is None:
-        return
-    equal = equal.to(outputs.dtype)
-    if not in_units_of(task, targets, equal) or grows_with_distance(task, targets, equal):
-        return
-    found = extreme(pair(train.take(0, train.n))[1] if isinstance(train, TensorSource) else targets)
-    if found is not None:
-        far, low, high = found
-        logger.warning(
-            "a target is %.2g, where half of all lie from %.2g to %.2g (so far off: %d). A loss that grows with the "
-            "square of the distance has next to nothing of the others. Look at it, or give a loss for data with "
-            "outliers, such as torch.nn.functional.smooth_l1_loss",
-            float(far[far.abs().argmax()]),
-            low,
-            high,
-            far.numel(),
-        )
-
-
-def tell_of_inputs(task: Task, train: SampleSource) -> None:
-    """Warn where the first layer is given numbers far from 0, beside their spread over the samples or altogether.
-
-    A step of a fixed length then moves all outputs by as many times more, and the layers that follow may be left
-    without a gradient: the model returns a constant from then on. It does so, too, where all numbers are tiny, for
-    it takes as many steps more until they count beside the biases.
-    """
-    found = _first_inputs(task, train)
-    if found is None:
-        return
-    layer, rows = found
-    mean, spread = moments(rows)
-    tiny = 0 < float(rows.abs().max()) < TINY
-    if size(rows) > LARGE or size(mean) > max(OFF, OFF * spread) or tiny:
-        logger.warning(
-            "the first layer, %s, is given inputs of %.2g ± %.2g: the steps of auto are made for inputs of 0 ± 1, and "
-            "may lead to a model that returns a constant. Standardise the inputs: less their mean, divided by their "
-            "standard deviation",
-            layer,
-            size(mean),
-            spread,
-        )
-
-
-def _first_inputs(task: Task, train: SampleSource) -> tuple[str, Tensor] | None:
-    """The first layer with weights that is evaluated, by its class, and what it is given for some samples."""
-    found: list[tuple[str, Tensor]] = []
-
-    def look(layer: nn.Module, given: tuple[Any, ...]) -> None:
-        if not found and given and isinstance(given[0], Tensor):
-            found.append((type(layer).__name__, given[0].detach().double()))
-
-    layers = [layer for layer in task.model.modules() if isinstance(layer, (nn.Linear, _ConvNd, nn.RNNBase))]
-    hooks = [layer.register_forward_pre_hook(look) for layer in layers]
-    batch = train.some(LOOKED_AT)
-    try:
-        with untouched(task.model), seeded(0, list(task.model.parameters())):
-            without_gradients(lambda: task.value(batch))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found[0] if found else None
-
-
-def _looked_at(task: Task, train: SampleSource) -> tuple[Any, Any]:
-    """What the model returns for some samples, and their targets."""
-    inputs, targets = pair(train.some(LOOKED_AT))
-    with seeded(0, list(task.model.parameters())):
-        return task.outputs(inputs), targets
-
-
-def _size_wanted(task: Task, outputs: Any, targets: Tensor) -> float:
-    """The size of what outputs are to come to: 0 where that is logarithms of the targets, or classes."""
-    equal = alike(targets, outputs) if isinstance(outputs, Tensor) and is_quantity(targets) else None
-    if equal is None or not isinstance(outputs, Tensor):
-        return size(targets) if targets.is_floating_point() else 0.0
-    equal = equal.to(outputs.dtype)
-    if not in_units_of(task, targets, equal):
-        return 0.0
-    return size(heeded(task, targets, equal, equal.double().reshape(len(equal), -1)))
 
 
 def check_evaluation(task: Task, held_out: SampleSource | None, batch_size: int) -> None:

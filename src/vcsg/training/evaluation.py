@@ -15,7 +15,10 @@ from torch.nn.parameter import is_lazy
 from vcsg.run.buffers import Buffers
 from vcsg.run.randomness import seeded
 from vcsg.training.sources import SampleSource
-from vcsg.training.task import Fraction, without_gradients
+from vcsg.training.task import Fraction, Task, pair, without_gradients
+
+LOOKED_AT = 32
+"""How many samples are looked at before a run."""
 
 
 def means(
@@ -55,6 +58,13 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, before in modes:
             module.training = before
+
+
+def some_outputs(task: Task, source: SampleSource) -> tuple[Any, Any]:
+    """What the model returns for some samples, and their targets."""
+    inputs, targets = pair(source.some(LOOKED_AT))
+    with seeded(0, list(task.model.parameters())):
+        return task.outputs(inputs), targets
 
 
 @contextmanager

@@ -26,9 +26,13 @@ from vcsg.training.arguments import (
     device_of,
     identity,
     make_lazy_parameters,
+)
+from vcsg.training.cautions import (
     tell_of_extreme_targets,
     tell_of_inputs,
+    tell_of_other_parameters,
     tell_of_other_units,
+    tell_of_uneven_targets,
     tell_of_vanishing_targets,
 )
 from vcsg.training.choosing import ChosenOptions, choose_options, decay_of
@@ -163,6 +167,7 @@ def fit(
                 if isinstance(held_out, TensorSource):  # of a dataset a worker might have to be started for it
                     check_pairs(task, held_out, "test ")
                 check_mean(task, train)
+                tell_of_other_parameters(task, train)
                 if method == "auto":
                     chosen = choose_options(model, task.value, train, options)
             if method == "auto":
@@ -171,6 +176,7 @@ def fit(
                 if own_steps and state is None:
                     tell_of_inputs(task, train)
                     tell_of_extreme_targets(task, train)
+                    tell_of_uneven_targets(task, train)
             if units is not None:
                 chosen = chosen.because(units.reason)
                 if options.get("step") is None:
