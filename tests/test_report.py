@@ -19,9 +19,11 @@ from vcsg.study import report
 from vcsg.study.methods import reduces_variance
 from vcsg.study.report.layout import log_values
 from vcsg.study.report.markup import Markup, tag, text
+from vcsg.study.report.searches import chosen
 from vcsg.study.view.findings import findings, listed
 from vcsg.study.view.markdown_page import write_page
 from vcsg.study.view.sections import sections
+from vcsg.study.view.tables import title
 
 HOSTILE = "<script>alert(1)</script>\"' & </pre><b>$title"
 VOID = {"meta", "input", "br", "img", "link"}
@@ -531,3 +533,27 @@ def test_findings_where_nothing_is_decided(tmp_path: Path) -> None:
     assert (
         "The paper's order (VCSG, SCSG, SVRG, SGD) is not decided: none of them came to a test error of 2.5 %." in said
     )
+
+
+def test_parts_of_a_data_set_are_different_problems(tmp_path: Path) -> None:
+    """Runs on other numbers of samples are never seeds of one line, and each study belongs to its own runs."""
+    for n in (30_000, 60_000):
+        write_study(tmp_path / f"n{n}", passes=2, seeds=1, n=n)
+    found = sections([tmp_path])
+    assert [section.workload for section in found] == [f"mnist/lenet-300-100, n = {n}" for n in ("30,000", "60,000")]
+    for section, n in zip(found, (30_000, 60_000), strict=True):
+        assert {run.config.n for run in (*section.runs, *section.search)} == {n}
+        assert section.claim is not None
+        assert not section.repeated
+        assert title(section.workload, section.runs) == f"mnist/lenet-300-100, n = {n:,}, seed 0"
+    assert [section.workload for section in sections([tmp_path / "n30000"])] == ["mnist/lenet-300-100"]
+
+
+def test_the_searches_of_two_studies_are_two_rows(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_study(tmp_path / name, passes=2, seeds=1)
+    (section,) = sections([tmp_path])
+    (alone,) = sections([tmp_path / "a"])
+    rows = [str(chosen(one)).count("<tr>") - 1 for one in (alone, section)]
+    assert rows[0] > 1
+    assert rows[1] == 2 * rows[0]

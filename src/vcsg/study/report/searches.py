@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from vcsg.study.records import RunRecord
 from vcsg.study.report.markup import Markup
@@ -70,18 +71,19 @@ def _trial(run: RunRecord, sizes: bool) -> list[Cell]:
 
 
 def _by_method(runs: list[RunRecord]) -> list[list[RunRecord]]:
-    """The trials of each method, in the order of all figures."""
-    found: dict[tuple[str, str], list[RunRecord]] = {}
+    """The trials of each method in each study, in the order of all figures."""
+    found: dict[tuple[str, str, Path], list[RunRecord]] = {}
     for run in sorted(runs, key=lambda run: run.notes.get("trial") or 0):
-        found.setdefault((run.config.method, run.config.label), []).append(run)
-    return [found[key] for key in sorted(found, key=lambda key: place_of(*key))]
+        found.setdefault((run.config.method, run.config.label, run.path.parent), []).append(run)
+    return [found[key] for key in sorted(found, key=lambda key: (*place_of(*key[:2]), key[2]))]
 
 
 def _remark(section: Section, best: RunRecord) -> str:
     """A remark where no trial ended well, or where the best step is at the edge of what was tried."""
     if math.isinf(_loss(best)):
         return "no trial came to a finite loss"
-    runs = [run for run in section.runs if run.config.method == best.config.method]
+    study = best.path.parents[2]  # its runs are beside search/METHOD/TRIAL
+    runs = [run for run in section.runs if run.config.method == best.config.method and study in run.path.parents]
     found = [run.notes["search"] for run in runs if isinstance(run.notes.get("search"), dict)]
     said = []
     if any(note.get("at_edge") for note in found):

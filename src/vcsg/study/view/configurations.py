@@ -22,6 +22,19 @@ def line_of(run: RunRecord) -> Key:
     return config.workload, config.protocol, config.method, config.label
 
 
+def named_by_samples(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """The runs, where one workload has several numbers of samples with n in its name: these are different problems."""
+    read, sizes = list(runs), dict[str, set[int]]()
+    for run in read:
+        sizes.setdefault(run.config.workload, set()).add(run.config.n)
+    return [
+        replace(run, config=replace(run.config, workload=f"{run.config.workload}, n = {run.config.n:,}"))
+        if len(sizes[run.config.workload]) > 1
+        else run
+        for run in read
+    ]
+
+
 def compared(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """The runs to compare, without those of a search: labels tell settings apart, and every seed counts once.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from vcsg.study import plan
 from vcsg.study.records import RunRecord, load
 from vcsg.study.targets import Target
-from vcsg.study.view.configurations import compared, repeated
+from vcsg.study.view.configurations import compared, named_by_samples, repeated
 from vcsg.study.view.summary import Claim, Line, summarise
 
 
@@ -62,6 +62,10 @@ class Section:
         """The runs that came to a first evaluation."""
         return [run for run in self.runs if run.evaluations]
 
+    def has_runs_in(self, folder: Path) -> bool:
+        """Whether a run was read from below the folder, or the short run of a search."""
+        return any(folder in run.path.resolve().parents for run in (*self.records, *self.search))
+
     def of(self, protocol: str) -> list[Line]:
         """The lines of one protocol."""
         return [line for line in self.lines if line.protocol == protocol]
@@ -74,11 +78,11 @@ class Section:
 def sections(folders: Sequence[Path], known: Iterable[RunRecord] = ()) -> list[Section]:
     """The workloads of all runs in or below the folders, in the order of their paths.
 
-    Every study.json in or below the folders belongs to the workload that it names; runs need none. Each record is read
-    once; one that is `known` already is not read again.
+    Every study.json in or below the folders belongs to the workload of the runs beside it; runs need none. Each record
+    is read once; one that is `known` already is not read again.
     """
     found: dict[str, Section] = {}
-    for run in load(*folders, known=known):
+    for run in named_by_samples(load(*folders, known=known)):
         section = found.setdefault(run.config.workload, Section(run.config.workload))
         (section.search if run.config.role == "search" else section.records).append(run)
     for path in sorted({path.resolve() for folder in folders for path in folder.rglob("study.json")}):
@@ -89,7 +93,8 @@ def sections(folders: Sequence[Path], known: Iterable[RunRecord] = ()) -> list[S
 def _add(found: dict[str, Section], path: Path) -> None:
     """Note what a study.json says in the section of its workload."""
     study = plan.read(path.parent)
-    section = found.setdefault(study["workload"], Section(study["workload"]))
+    name = next((name for name, section in found.items() if section.has_runs_in(path.parent)), study["workload"])
+    section = found.setdefault(name, Section(name))
     targets = [Target(target["metric"], target["value"]) for target in study.get("targets") or []]
     section.asked += [target for target in dict.fromkeys(targets) if target not in section.asked]
     section.claim = study.get("claim") or section.claim

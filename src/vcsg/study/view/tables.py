@@ -49,7 +49,9 @@ def title(workload: str, runs: list[RunRecord]) -> str:
     """The name of a workload, its number of samples, and the seeds of its runs."""
     seeds = sorted({run.config.seed for run in runs if run.config.role == "run"})
     named = ", ".join(map(str, seeds))
-    return f"{workload} (n = {max(run.config.n for run in runs):,}), seed{'s' * (len(seeds) > 1)} {named}"
+    size = f"n = {runs[0].config.n:,}"
+    size = "" if workload.endswith(size) else f" ({size})"
+    return f"{workload}{size}, seed{'s' * (len(seeds) > 1)} {named}"
 
 
 def _fitting(heading: str, lines: list[Line], target: Target | None, width: int) -> Table:
