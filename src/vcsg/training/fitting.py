@@ -112,7 +112,8 @@ def fit(
         channels_last: whether weights of convolutions are laid out channels last, which makes them faster or slower on
             a GPU; None decides by their sizes.
         state: `result.state` of an earlier run of this model, to continue it. Limits then count from the start of that
-            run; `seconds` counts from this call.
+            run; `seconds` counts from this call. Where the output is an average, as that of "auto" is, the run goes on
+            from there, not from the last point: `checkpoint` and `resume` continue as if it had never stopped.
         checkpoint: a folder for checkpoints of the run. The last two are kept, and one of the end. With such a folder,
             SIGTERM writes a last checkpoint and ends the program.
         checkpoint_seconds: the time between two checkpoints; half of that at the end of a phase.
