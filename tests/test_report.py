@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from chromium import FOUND, Chromium, chromium
-from records_sample import MNIST, analytic, config, rows, write_run, write_study
+from records_sample import CIFAR, MNIST, analytic, config, rows, write_run, write_study
 
 from vcsg.study import report
 from vcsg.study.methods import reduces_variance
@@ -549,6 +549,25 @@ def test_parts_of_a_data_set_are_different_problems(tmp_path: Path) -> None:
     assert [section.workload for section in sections([tmp_path / "n30000"])] == ["mnist/lenet-300-100"]
 
 
+def test_a_study_inside_another_has_targets_of_its_own(tmp_path: Path) -> None:
+    write_study(tmp_path, passes=2, seeds=1)
+    write_study(tmp_path / "cifar", "cifar10/lenet-5", CIFAR, passes=2, seeds=1, n=50_000)
+    found = {section.workload: section for section in sections([tmp_path])}
+    asked = {name: [(target.metric, target.value) for target in section.asked] for name, section in found.items()}
+    assert asked == {"mnist/lenet-300-100": [("test_error", 0.025)], "cifar10/lenet-5": [("test_error", 0.3)]}
+    assert [len(section.commands) for section in found.values()] == [1, 1]
+
+
+def test_a_study_with_parts_of_a_data_set_belongs_to_all_of_them(tmp_path: Path) -> None:
+    """As where files were added between two calls."""
+    write_study(tmp_path, passes=2, seeds=1)
+    for head in sorted(tmp_path.rglob("run.json"))[::2]:
+        head.write_text(head.read_text(encoding="utf-8").replace('"n": 60000', '"n": 30000'), encoding="utf-8")
+    found = sections([tmp_path])
+    assert len(found) == 2
+    assert all(section.claim and section.commands for section in found)
+
+
 def test_the_searches_of_two_studies_are_two_rows(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_study(tmp_path / name, passes=2, seeds=1)
@@ -557,3 +576,29 @@ def test_the_searches_of_two_studies_are_two_rows(tmp_path: Path) -> None:
     rows = [str(chosen(one)).count("<tr>") - 1 for one in (alone, section)]
     assert rows[0] > 1
     assert rows[1] == 2 * rows[0]
+    assert "VCSG" in str(chosen(section))
+    assert all(f"({name})" in str(chosen(section)) and f"({name})" not in str(chosen(alone)) for name in ("a", "b"))
+
+
+def test_the_trials_of_a_search_are_read_from_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of the study is found from a folder inside it too."""
+    write_study(tmp_path, passes=2, seeds=1)
+    monkeypatch.chdir(tmp_path / "search")
+    (section,) = sections([Path(), Path("../runs")])
+    (whole,) = sections([tmp_path])
+    assert str(chosen(section)) == str(chosen(whole))
+
+
+def test_one_mini_batch_size_is_no_search_for_one(tmp_path: Path) -> None:
+    write_study(tmp_path, passes=2, seeds=1)
+    for head in tmp_path.rglob("run.json"):
+        found = json.loads(head.read_text(encoding="utf-8"))
+        if found["config"]["role"] == "search":
+            found["notes"]["b"] = 64
+        elif "search" in found["notes"]:
+            found["notes"]["search"] |= {"b": 64, "b_tried": [64, 64], "b_at_edge": True}
+        head.write_text(json.dumps(found), encoding="utf-8")
+    page = write([tmp_path], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "short runs chose the step sizes of the protocol" in page
+    assert "the largest that was tried" not in page
+    assert "at the edge of those tried" not in page

@@ -538,14 +538,40 @@ def test_large_targets_are_not_told_of_for_an_outlier_that_the_loss_does_not_hee
     assert "the targets are about 1.2e+05" in caplog.text
 
 
+UNEVEN = "the targets of a sample are spread over the samples by"
+
+
 @pytest.mark.parametrize(("ratio", "told"), [(300.0, True), (30.0, False)])
 def test_targets_of_uneven_spread_are_told_of(ratio: float, told: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """One number for every sample, or the same for all of them, has no spread to compare."""
-    y = torch.cat([targets(), ratio * targets(), torch.ones(N, 1)], 1)
-    vcsg.fit(net(nn.Linear(16, 3)), mse_loss, (inputs(), y), passes=0.5)
-    assert ("the targets of a sample are spread over the samples by" in caplog.text) is told
-    caplog.clear()
-    classes = torch.arange(N) % 3
-    vcsg.fit(net(nn.Linear(16, 3)), cross_entropy, (inputs(), classes), passes=0.5)
-    vcsg.fit(net(), mse_loss, (inputs(), ratio * targets()), passes=0.5)
-    assert "spread over the samples" not in caplog.text
+    """A target that is the same for all samples, but for rounding, has no spread to compare."""
+    around = 273.15 * (1 + 1e-7 * targets())
+    y = torch.cat([targets(), ratio * targets(), torch.ones(N, 1), around], 1)
+    vcsg.fit(net(nn.Linear(16, 4)), mse_loss, (inputs(), y), passes=0.5)
+    assert (UNEVEN in caplog.text) is told
+
+
+class InUnits(nn.Module):
+    """A layer whose outputs have the units of the targets already."""
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs * torch.tensor([1000.0, 1.0])
+
+
+UNTOLD: dict[str, tuple[nn.Module, Callable[..., Tensor], Tensor]] = {
+    "classes": (net(nn.Linear(16, 3)), cross_entropy, torch.arange(N) % 3),
+    "one target": (net(), mse_loss, 300 * targets()),
+    "a model in their units": (
+        net(nn.Linear(16, 2), InUnits()),
+        mse_loss,
+        torch.cat([1000 * targets(), targets()], 1),
+    ),
+    "shares": (net(nn.Linear(16, 2), nn.Softmax(1)), mse_loss, torch.cat([targets().sigmoid(), 1e-4 * targets()], 1)),
+    "images": (net(nn.Linear(16, 49)), mse_loss, torch.cat([targets().repeat(1, 48), 1e-4 * targets()], 1)),
+}
+
+
+@pytest.mark.parametrize("kind", UNTOLD)
+def test_targets_are_not_told_of_for_an_uneven_spread(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, loss, y = UNTOLD[kind]
+    vcsg.fit(model, loss, (inputs(), y), passes=0.5)
+    assert UNEVEN not in caplog.text

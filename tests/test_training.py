@@ -952,3 +952,16 @@ def test_a_loss_with_parameters_of_its_own_is_told_of(kind: str, caplog: pytest.
         "the loss depends on parameters that are not the model's, of the shapes (3, 2): they are" in caplog.text
     ) == told
     assert torch.equal(loss.centres, before)
+
+
+def test_a_loss_of_batches_of_one_size_is_looked_at_by_the_run_alone() -> None:
+    """What is looked at before a run has another size; the run has no other."""
+    mask = torch.eye(8, dtype=torch.bool)
+
+    def objective(model: nn.Module, batch: Tensor) -> Tensor:
+        outputs = model(batch)
+        return (outputs @ outputs.T).masked_fill(mask, 0.0).square().mean()
+
+    x = torch.linspace(-1, 1, 160).reshape(40, 4)
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    assert vcsg.fit(model, None, x, "sgd", objective=objective, passes=1, lr=0.1, b=8, every=2).stopped == "passes"

@@ -33,18 +33,28 @@ VANISHING = 1e-8
 """The spread of targets below which the layers before the last one cannot follow a squared loss in float32."""
 OFF = 8.0
 """How far from 0, in units of 1 and of their spread over the samples, inputs may be before a warning."""
-COLUMNS = 64
-"""How many numbers the targets of a sample may have for the spreads of each to be compared; pixels are more."""
+COLUMNS = 8
+"""How many targets a sample may have for their spreads to be compared; pixels and coefficients are more."""
+CONSTANT = 1e-5
+"""The spread of a target, beside its size, that may be the rounding of a constant."""
+PAIR = 2
+"""How many samples a loss with gradients is looked at with: few, for all that they need is kept."""
 
 logger = logging.getLogger("vcsg")
 
 
 def tell_of_other_parameters(task: Task, train: SampleSource) -> None:
-    """Warn where the loss depends on parameters that are none of the model's: they stay as they are."""
-    batch = train.some(LOOKED_AT)
-    with torch.enable_grad(), untouched(task.model), seeded(0, list(task.model.parameters())):
-        own = {id(p) for p in task.model.parameters()}
-        others = [p for p in _parameters_of(task.value(batch)) if id(p) not in own]
+    """Warn where the loss depends on parameters that are none of the model's: they stay as they are.
+
+    Other tensors with a gradient are left alone: a loss may make them itself, as for derivatives by the inputs.
+    """
+    batch = train.take(0, min(PAIR, train.n))
+    own = {id(p) for p in task.model.parameters()}
+    try:
+        with torch.enable_grad(), untouched(task.model), seeded(0, list(task.model.parameters())):
+            others = [p for p in _parameters_of(task.value(batch)) if id(p) not in own]
+    except Exception:  # it may be a loss of batches of one size alone
+        return
     if others:
         logger.warning(
             "the loss depends on parameters that are not the model's, of the shapes %s: they are not trained. Put them "
@@ -115,15 +125,22 @@ def tell_of_uneven_targets(task: Task, train: SampleSource) -> None:
     equal = equal.to(outputs.dtype)
     if not in_units_of(task, targets, equal):
         return
-    rows = heeded(task, targets, equal, equal.double().reshape(len(equal), -1))
-    spreads = [spread for column in rows.T if (spread := moments(column)[1]) > 0]
-    if spreads and max(spreads) > LARGE * min(spreads):
+    rows, returned = (t.double().reshape(len(equal), -1) for t in (equal, outputs))
+    if 0 <= float(returned.min()) and float(returned.max()) <= 1:
+        return  # shares of a whole, which have these units whatever they are spread by
+    found = [(moments(own)[1], size(own), size(other)) for own, other in zip(rows.T, returned.T, strict=True)]
+    varied = [(spread, other) for spread, own, other in found if spread > CONSTANT * own]
+    if len(varied) < 2:
+        return
+    (least, narrow), (most, wide) = min(varied), max(varied)
+    uneven = wide / narrow if narrow > 0 else 1.0  # as of a model that multiplies what it returns
+    if most > LARGE * least * max(uneven, 1.0):
         logger.warning(
-            "the targets of a sample are spread over the samples by %.2g to %.2g: the steps of auto have one length "
-            "for all of them, and a squared loss has next to nothing of the least spread. Standardise each: less its "
-            "mean, divided by its standard deviation",
-            min(spreads),
-            max(spreads),
+            "the targets of a sample are spread over the samples by %.2g to %.2g, and the steps of auto have one "
+            "length for all of them: those of the least spread are learned badly. Standardise each: less its mean, "
+            "divided by its standard deviation",
+            least,
+            most,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from vcsg.study.records import RunRecord
@@ -10,6 +11,7 @@ from vcsg.study.report.markup import Markup
 from vcsg.study.report.table import Cell, number, spent, table, words
 from vcsg.study.view.sections import Section
 from vcsg.study.view.style import place_of
+from vcsg.study.view.tables import b_at_edge
 from vcsg.study.view.words import SPACE, amount, measured
 
 UNITS = ("passes", "ifo", "seconds")
@@ -33,11 +35,12 @@ def chosen(section: Section) -> Markup:
     b = ("chosen b",) if sizes else ()
     heads = ("method", "trials", *b, "chosen step size", "its training loss", "passes", "gradients", "time", "remarks")
     rows = []
+    common = _common(section.search)
     for own in _by_method(section.search):
         best = min(own, key=_loss)
         rows.append(
             [
-                words(best.config.label),
+                words(_label(best, common)),
                 number(len(own), str(len(own))),
                 *([_size(best)] if sizes else []),
                 _step(best),
@@ -54,13 +57,14 @@ def trials(section: Section) -> Markup:
     sizes = _sizes(section.search)
     b = ("b",) if sizes else ()
     heads = ("method", "trial", *b, "step size", "training loss", "passes", "gradients", "time", "ended")
-    return table("All trials", heads, [_trial(run, sizes) for own in _by_method(section.search) for run in own])
+    common = _common(section.search)
+    return table("All trials", heads, [_trial(run, sizes, common) for own in _by_method(section.search) for run in own])
 
 
-def _trial(run: RunRecord, sizes: bool) -> list[Cell]:
+def _trial(run: RunRecord, sizes: bool, common: Path | None) -> list[Cell]:
     trial = run.notes.get("trial")
     return [
-        words(run.config.label),
+        words(_label(run, common)),
         number(trial, str(trial)),
         *([_size(run)] if sizes else []),
         _step(run),
@@ -78,17 +82,36 @@ def _by_method(runs: list[RunRecord]) -> list[list[RunRecord]]:
     return [found[key] for key in sorted(found, key=lambda key: (*place_of(*key[:2]), key[2]))]
 
 
+def _study_of(trial: RunRecord) -> Path:
+    """The folder of the study that a short run belongs to: it is in search/METHOD/TRIAL."""
+    return trial.path.resolve().parents[2]
+
+
+def _common(trials: list[RunRecord]) -> Path | None:
+    """The folder that has the studies of all short runs, where these are several."""
+    studies = {_study_of(run) for run in trials}
+    return Path(os.path.commonpath(studies)) if len(studies) > 1 else None
+
+
+def _label(trial: RunRecord, common: Path | None) -> str:
+    """The label of a method, with the folder of its study where there are several."""
+    if common is None:
+        return trial.config.label
+    study = _study_of(trial)
+    return f"{trial.config.label} ({study.name if study == common else study.relative_to(common)})"
+
+
 def _remark(section: Section, best: RunRecord) -> str:
     """A remark where no trial ended well, or where the best step is at the edge of what was tried."""
     if math.isinf(_loss(best)):
         return "no trial came to a finite loss"
-    study = best.path.parents[2]  # its runs are beside search/METHOD/TRIAL
-    runs = [run for run in section.runs if run.config.method == best.config.method and study in run.path.parents]
+    made = _study_of(best) / "runs"
+    runs = [r for r in section.runs if r.config.method == best.config.method and made in r.path.resolve().parents]
     found = [run.notes["search"] for run in runs if isinstance(run.notes.get("search"), dict)]
     said = []
     if any(note.get("at_edge") for note in found):
         said.append("at the edge of what was tried: a better one may lie beyond")
-    if any(note.get("b_at_edge") for note in found):
+    if any(b_at_edge(note) for note in found):
         said.append("b is the smallest or the largest that was tried")
     return "; ".join(said)
 
@@ -103,8 +126,12 @@ def _loss(run: RunRecord) -> float:
 
 
 def _sizes(runs: list[RunRecord]) -> bool:
-    """Whether mini-batch sizes were searched."""
-    return any("b" in run.notes for run in runs)
+    """Whether mini-batch sizes were searched: several were tried for a method."""
+    tried: dict[str, set[int]] = {}
+    for run in runs:
+        if "b" in run.notes:
+            tried.setdefault(run.config.method, set()).add(run.notes["b"])
+    return any(len(sizes) > 1 for sizes in tried.values())
 
 
 def _size(run: RunRecord) -> Cell:

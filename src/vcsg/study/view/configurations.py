@@ -16,6 +16,10 @@ SETTINGS = ("lr", "L", "budget", "device", "threads")
 """What a label names where nothing before it tells two lines apart."""
 
 
+SAMPLES = ", n = "
+"""What stands before the number of samples in the name of a workload."""
+
+
 def line_of(run: RunRecord) -> Key:
     """The line that a run belongs to, once labels tell settings apart."""
     config = run.config
@@ -28,11 +32,16 @@ def named_by_samples(runs: Iterable[RunRecord]) -> list[RunRecord]:
     for run in read:
         sizes.setdefault(run.config.workload, set()).add(run.config.n)
     return [
-        replace(run, config=replace(run.config, workload=f"{run.config.workload}, n = {run.config.n:,}"))
+        replace(run, config=replace(run.config, workload=f"{run.config.workload}{SAMPLES}{run.config.n:,}"))
         if len(sizes[run.config.workload]) > 1
         else run
         for run in read
     ]
+
+
+def of_workload(name: str, workload: str) -> bool:
+    """Whether this is the name of a workload, or of some of its samples."""
+    return name.partition(SAMPLES)[0] == workload
 
 
 def compared(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -57,11 +66,11 @@ def repeated(runs: Iterable[RunRecord]) -> list[str]:
 def told_apart(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """The runs, with labels that differ where their settings do.
 
-    A label has all options but `lr` and `L`. Where the runs of one label have several step sizes, their labels get
-    `lr`; where they then still have several values of the next of `SETTINGS`, that; and so on. The seeds of a method
-    in one study are always one line.
+    A label has all options but `lr` and `L`, and `lr` where it was given to a method that is else as by default. Where
+    the runs of one label have several step sizes, their labels get `lr`; where they then still have several values of
+    the next of `SETTINGS`, that; and so on. The seeds of a method in one study are always one line.
     """
-    named, made = list(runs), dict[tuple[Path, Key], dict[str, str]]()
+    named, made = [_with_own_step(run) for run in runs], dict[tuple[Path, Key], dict[str, str]]()
     settings = [made.setdefault((_made_in(run), line_of(run)), _settings(run)) for run in named]
     for name in SETTINGS:
         values: dict[Key, set[str]] = {}
@@ -72,6 +81,13 @@ def told_apart(runs: Iterable[RunRecord]) -> list[RunRecord]:
             for run, own in zip(named, settings, strict=True)
         ]
     return named
+
+
+def _with_own_step(run: RunRecord) -> RunRecord:
+    """The run; under the protocol of defaults with its step in the label, where one was given."""
+    lr = run.config.options.get("lr")
+    named = run.config.protocol != "default" or lr is None or "lr=" in run.config.label
+    return run if named else _named(run, f"lr={lr:.6g}")
 
 
 def _made_in(run: RunRecord) -> Path:

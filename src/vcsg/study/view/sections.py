@@ -10,7 +10,7 @@ from pathlib import Path
 from vcsg.study import plan
 from vcsg.study.records import RunRecord, load
 from vcsg.study.targets import Target
-from vcsg.study.view.configurations import compared, named_by_samples, repeated
+from vcsg.study.view.configurations import compared, named_by_samples, of_workload, repeated
 from vcsg.study.view.summary import Claim, Line, summarise
 
 
@@ -78,7 +78,7 @@ class Section:
 def sections(folders: Sequence[Path], known: Iterable[RunRecord] = ()) -> list[Section]:
     """The workloads of all runs in or below the folders, in the order of their paths.
 
-    Every study.json in or below the folders belongs to the workload of the runs beside it; runs need none. Each record
+    Every study.json in or below the folders belongs to the runs of its workload beside it; runs need none. Each record
     is read once; one that is `known` already is not read again.
     """
     found: dict[str, Section] = {}
@@ -93,10 +93,10 @@ def sections(folders: Sequence[Path], known: Iterable[RunRecord] = ()) -> list[S
 def _add(found: dict[str, Section], path: Path) -> None:
     """Note what a study.json says in the section of its workload."""
     study = plan.read(path.parent)
-    name = next((name for name, section in found.items() if section.has_runs_in(path.parent)), study["workload"])
-    section = found.setdefault(name, Section(name))
+    own = [s for s in found.values() if of_workload(s.workload, study["workload"]) and s.has_runs_in(path.parent)]
     targets = [Target(target["metric"], target["value"]) for target in study.get("targets") or []]
-    section.asked += [target for target in dict.fromkeys(targets) if target not in section.asked]
-    section.claim = study.get("claim") or section.claim
-    section.jobs = max(section.jobs, study.get("jobs") or 1)
-    section.commands += [line for line in plan.commands_of(study) if line not in section.commands]
+    for section in own or [found.setdefault(study["workload"], Section(study["workload"]))]:
+        section.asked += [target for target in dict.fromkeys(targets) if target not in section.asked]
+        section.claim = study.get("claim") or section.claim
+        section.jobs = max(section.jobs, study.get("jobs") or 1)
+        section.commands += [line for line in plan.commands_of(study) if line not in section.commands]

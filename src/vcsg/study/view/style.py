@@ -12,6 +12,7 @@ from vcsg.study.records import RunRecord
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#8C8C8C"
+BROWN = "#7A4B1E"
 
 DASHES: dict[str, tuple[float, ...]] = {
     "solid": (),
@@ -34,7 +35,7 @@ class Look:
     @property
     def on_dark(self) -> str:
         """The colour on a dark ground."""
-        return {BLACK: "#E8E8E8", BLUE: "#2B83CF"}.get(self.colour, self.colour)
+        return {BLACK: "#E8E8E8", BLUE: "#2B83CF", BROWN: "#B98350"}.get(self.colour, self.colour)
 
 
 LOOKS = {
@@ -48,7 +49,7 @@ LOOKS = {
     "adamw": Look(PURPLE, "longdash"),
     "torch-muon": Look(GREY, "longdash"),
     "schedule-free-adamw": Look(GREEN, "longdash"),
-    "prodigy": Look(BLUE, "dot"),
+    "prodigy": Look(BROWN, "dot"),
     "auto": Look(ORANGE),
     "gd": Look(BLACK),
     "batching-svrg": Look(BLUE),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcsg.study.methods import anchored
-from vcsg.study.records import RunRecord
+from vcsg.study.records import Row, RunRecord
 from vcsg.study.targets import Target
 from vcsg.study.view.summary import Line, Spread, summarise
 
@@ -215,7 +215,8 @@ def _about_searches(runs: list[RunRecord]) -> list[str]:
     passes = max(spent) / next(iter(tuned.values())).config.n
     counts = sorted({run.notes["search"]["trials"] for run in tuned.values()})
     trials = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    sizes = " and mini-batch sizes" if any("b" in run.notes["search"] for run in tuned.values()) else ""
+    searched = any(len(set(run.notes["search"].get("b_tried", []))) > 1 for run in tuned.values())
+    sizes = " and mini-batch sizes" if searched else ""
     return [
         f"tuned: {trials} short runs per method chose the step sizes{sizes}; they took up to {passes:.0f} passes, "
         f"which the table does not count. {'; '.join(found)}."
@@ -233,12 +234,17 @@ def _about_stops(runs: list[RunRecord]) -> list[str]:
     ]
 
 
+def b_at_edge(search: Row) -> bool:
+    """Whether a search chose the smallest or the largest of several mini-batch sizes."""
+    return bool(search.get("b_at_edge")) and len(set(search.get("b_tried", []))) > 1
+
+
 def _chosen(run: RunRecord) -> str:
     search = run.notes["search"]
     doubts = [f"{search['factor']:.3g} × the default"]
     if search["at_edge"]:
         doubts.append("at the edge of what was tried")
-    if search.get("b_at_edge"):
+    if b_at_edge(search):
         doubts.append(f"b = {search['b']} at the edge of those tried")
     if search.get("epoch") == 1 and anchored(run.config.method):
         doubts.append("judged within the first epoch")

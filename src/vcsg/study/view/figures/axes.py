@@ -202,7 +202,7 @@ def label_ends(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Loo
         start = float(to_axes.transform((x, axes.get_ylim()[0]))[0])
         axes.plot([start, 1.0, 1.025], [height, height, place], transform=axes.transAxes, clip_on=False, **LEADER)
         axes.plot(
-            [1.025, 1.07],
+            [1.025, 1.095],
             [place, place],
             color=colour,
             dashes=DASHES[looks[curve.key].dash],
@@ -211,7 +211,7 @@ def label_ends(axes: Axes, curves: list[Curve], looks: dict[tuple[str, str], Loo
             linewidth=width_of(curve, len(curves)),
         )
         weight = "bold" if len(curves) > MANY and curve.key[0] in OURS else "normal"
-        axes.text(1.08, place, curve.label, transform=axes.transAxes, va="center", fontsize=7, fontweight=weight)
+        axes.text(1.105, place, curve.label, transform=axes.transAxes, va="center", fontsize=7, fontweight=weight)
 
 
 def order(curves: Iterable[Curve]) -> list[tuple[str, str]]:
