@@ -55,7 +55,7 @@ def solve(
     elif chosen == "l-bfgs":
         found = lbfgs.solve(problem, start, tol, journal, _middle(problem, seed))
     elif chosen == "interior-point":
-        found = interior_point.solve(problem, tol, journal)
+        found = interior_point.solve(problem, tol, journal, seed)
     elif chosen == "working-set":
         found = working_set.solve(problem, start, tol, journal)
     elif chosen == "dual":
