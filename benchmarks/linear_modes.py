@@ -7,6 +7,7 @@
     python benchmarks/linear_modes.py lasso                      single L1 regressions, beside three peers
     python benchmarks/linear_modes.py in-use                     L1 regressions with most columns in use, beside Lasso
     python benchmarks/linear_modes.py poisson                    small Poisson regressions, beside scikit-learn
+    python benchmarks/linear_modes.py quantile                   quantiles, beside steps that all take all rows
     python benchmarks/linear_modes.py ridge                      least squares with an L2 penalty, beside Ridge
     python benchmarks/linear_modes.py blocks                     Newton steps block by block, beside L-BFGS
     python benchmarks/linear_modes.py cross-validation           the L1 penalty by five folds, beside scikit-learn
@@ -61,7 +62,7 @@ from vcsg.linear import (
     out_of_core,
 )
 from vcsg.linear.duality import duality_gap
-from vcsg.linear.solvers import incremental
+from vcsg.linear.solvers import incremental, interior_point
 
 FIRST_FIT = """
 import resource, sys
@@ -500,6 +501,35 @@ def _poisson_solvers(X: Any, y: Any, lam: float, tol: float) -> dict[str, Callab
     return found
 
 
+QUANTILES = (
+    (400, 5, 0.5, "normal"), (20_000, 12, 0.5, "normal"), (60_000, 30, 0.3, "uneven"), (100_000, 20, 0.5, "counts"),
+    (300_000, 10, 0.9, "uneven"), (400_000, 50, 0.7, "normal"),
+)  # fmt: skip
+"""Rows, features, level, and their kind: normal noise, noise of heavy tails that is uneven, or counts with ties."""
+
+
+def quantile(repeats: int) -> None:
+    """Quantile regression to duality gaps of 1e-2, 1e-4 and 1e-8, beside all rows in every step."""
+    for n, d, level, kind in QUANTILES:
+        rng = np.random.default_rng(0)
+        X = rng.poisson(1.0, (n, d)).astype(float) if kind == "counts" else rng.standard_normal((n, d))
+        y, noise = X @ rng.standard_normal(d), rng.standard_normal(n)
+        if kind == "uneven":
+            noise = (1 + np.abs(X[:, 0])) * rng.standard_t(3, n)
+        y = np.round(y + 2 * noise) if kind == "counts" else y + noise
+        usual = interior_point.FEWEST
+        for tol in (1e-2, 1e-4, 1e-8):
+            model = LinearRegressor("quantile", quantile=level, tol=tol, random_state=0)
+
+            def fit(fewest: float, model: Any = model, X: Any = X, y: Any = y, tol: float = tol) -> None:
+                interior_point.FEWEST = fewest
+                assert model.fit(X, y).duality_gap_ <= tol
+
+            runs: dict[str, Callable[[], Any]] = {"ours": partial(fit, usual), "all rows": partial(fit, np.inf)}
+            _print_medians(f"{n} × {d}, {kind}, level {level:g}, gap ≤ {tol:.0e}", in_turn(runs, repeats))
+        interior_point.FEWEST = usual
+
+
 RIDGES = (
     (50, 3, "normal"), (570, 30, "scaled"), (52, 554, "normal"), (52, 554, "scaled"), (200, 2000, "normal"),
     (200, 2000, "correlated"), (500, 5000, "normal"), (500, 5000, "scaled"), (2000, 200, "normal"),
@@ -679,6 +709,7 @@ MODES: dict[str, Callable[[int], None]] = {
     "lasso": lasso,
     "in-use": in_use,
     "poisson": poisson,
+    "quantile": quantile,
     "ridge": ridge,
     "blocks": blocks_in_turn,
     "cross-validation": cross_validation,

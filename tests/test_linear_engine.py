@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from linear_data import TORCH_LOSSES, autograd, make_problem
-from scipy import optimize, sparse
+from scipy import optimize, sparse, special
 
 import vcsg
 from vcsg.linear import LOSSES, Penalty, Problem, inner_steps, precompile, run
@@ -20,6 +20,7 @@ from vcsg.linear.curvature import PlainSample, curvature_along, hessian_factors,
 from vcsg.linear.independent import Curvature, IndependentFeatures, alike, curved, uncorrelated
 from vcsg.linear.inner_steps import constant_steps, lazy
 from vcsg.linear.kernels import order
+from vcsg.linear.kernels.classes import TURNED
 from vcsg.linear.kernels.recursion import next_direction
 from vcsg.linear.kernels.rows import NEAR
 from vcsg.linear.problem import Array, PassResult, variance
@@ -692,3 +693,41 @@ def test_lbfgs_keeps_to_its_budget() -> None:
     start, passes = np.ones(problem.shape), []
     lbfgs.minimise(problem, "identity", start, problem.anchor(start), 0.0, 3, lambda _, seen: passes.append(seen))
     assert len(passes) == 3
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "wide"])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize(("n", "classes"), [(1, 2), (7, 3), (256, 8), (259, 9), (600, 21)])
+def test_passes_with_several_classes_are_the_formulas(form: str, kind: type, n: int, classes: int) -> None:
+    """f, its gradient and the slopes of rows by SciPy's log-sum-exp, for blocks and vectors that are not full; margins
+    of a thousand too. Rows with few entries for each column are read one class after the other."""
+    rng = np.random.default_rng(n)
+    d = 300 if form == "wide" else 11
+    dense = rng.normal(size=(n, d)) * (rng.random((n, d)) < {"dense": 1.0, "sparse": 0.2, "wide": 2 / n}[form])
+    dense = dense.astype(kind)
+    rows = dense if form == "dense" else sparse.csr_matrix(dense)
+    y, weight = rng.integers(classes, size=n), rng.integers(3, size=n).astype(float)
+    problem = Problem(rows, y.astype(float), weight, LOSSES["multinomial"], outputs=classes, bias=2.0)
+    if form != "dense":
+        assert (rows.nnz >= TURNED * d) == (form == "sparse" and n > 40)
+    whole, own = np.hstack([dense.astype(float), np.full((n, 1), 2.0)]), (np.arange(n), y)
+    for size in (0.3, 100.0):
+        x = size * rng.normal(size=problem.shape)
+        z = whole @ x.T
+        slopes = np.exp(z - special.logsumexp(z, axis=1, keepdims=True))
+        slopes[own] -= 1
+        slopes *= weight[:, None]
+        found = problem.anchor(x)
+        value = float(weight @ (special.logsumexp(z, axis=1) - z[own])) / n
+        assert found.value == pytest.approx(value, rel=1e-12, abs=1e-12)
+        np.testing.assert_allclose(found.kept, slopes, atol=1e-11)
+        np.testing.assert_allclose(found.gradient, slopes.T @ whole / n, atol=1e-11)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_passes_with_several_classes_tell_of_numbers_that_are_not_finite(bad: float) -> None:
+    rows = np.ones((20, 2))
+    rows[3, 0] = bad
+    for form in (rows, sparse.csr_matrix(rows)):
+        problem = Problem(form, np.zeros(20), np.ones(20), LOSSES["multinomial"], outputs=3)
+        assert not math.isfinite(problem.anchor(np.ones(problem.shape)).value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
     GammaRegressor,
     Lasso,
@@ -18,7 +20,10 @@ from sklearn.linear_model import (
 )
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from vcsg.linear import LinearClassifier, LinearRegressor
+from vcsg.linear import LOSSES, LinearClassifier, LinearRegressor, Penalty, Problem
+from vcsg.linear.solvers import interior_point
+from vcsg.linear.solvers.automatic import solve
+from vcsg.linear.solvers.interior_point import lumped, residuals
 
 COUNTS = {
     "poisson": lambda alpha: PoissonRegressor(alpha=alpha, solver="newton-cholesky", tol=1e-12),
@@ -94,6 +99,100 @@ def test_the_duality_gap_of_a_quantile_bounds_the_objective() -> None:
     r = y - model.predict(X)
     value = np.where(r > 0, 0.7 * r, -0.3 * r).mean() + 0.05 * (model.coef_**2).sum()
     assert least == pytest.approx(value, rel=1e-12)
+
+
+def quantile_problem(n: int, kind: str = "noisy") -> Problem:
+    """More rows of four features than are solved to the end, some of weight 0."""
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, 4)) * (rng.random((n, 4)) < 0.5 if kind == "sparse" else 1)
+    y = X @ rng.normal(size=4) + (1 + np.abs(X[:, 0])) * rng.standard_t(3, size=n) + 1
+    weight = rng.integers(0, 3, n).astype(float)
+    if kind == "sorted":
+        order = np.argsort(y)
+        X, y, weight = X[order], y[order], weight[order]
+    rows = sparse.csr_matrix(X) if kind == "sparse" else X
+    return Problem(rows, y, weight / weight.mean(), LOSSES["quantile"], 0.3, penalty=Penalty(l1=0.01))
+
+
+@pytest.mark.parametrize("kind", ["noisy", "sorted", "sparse"])
+def test_a_coarse_tolerance_of_a_quantile_ends_sooner_with_a_true_bound(kind: str) -> None:
+    """f is compared to the least value that linear programming finds."""
+    problem = quantile_problem(6000, kind)
+    dense = problem.rows.toarray() if kind == "sparse" else problem.rows
+    peer = QuantileRegressor(quantile=0.3, alpha=0.01).fit(dense, problem.y, sample_weight=problem.weight)
+    least = problem.anchor(np.append(peer.coef_, peer.intercept_)[None, :]).value
+    passes = []
+    for tol in (1e-3, 1e-6, 1e-10):
+        found = solve(problem, np.zeros(problem.shape), tol, seed=0)
+        value = problem.anchor(found.x).value
+        assert found.converged
+        assert value - least - 1e-13 <= found.gap <= tol
+        assert found.history[0].rows < problem.n
+        passes.append(found.history[-1].passes)
+    assert passes[0] < passes[1] < passes[2]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_the_bound_of_a_quantile_is_small_beside_f_whatever_the_units(scale: float) -> None:
+    """A tolerance far above f does not end the search where it begins."""
+    problem = replace(quantile_problem(6000), y=scale * quantile_problem(6000).y, penalty=Penalty())
+    found = solve(problem, np.zeros(problem.shape), tol=1.0)
+    assert found.converged
+    assert 0 < found.gap <= 0.01 * problem.anchor(found.x).value
+
+
+def test_means_in_place_of_rows_bound_the_quantile_loss_from_below() -> None:
+    """Everywhere, and with the value itself where all residuals of each mean have its sign."""
+    problem, rng = quantile_problem(500), np.random.default_rng(0)
+    kept = rng.random(500) < 0.1
+    for _ in range(50):
+        x = rng.normal(size=problem.shape)
+        r = residuals(problem, x)
+        np.testing.assert_allclose(r, problem.y - problem.rows @ x[0, :-1] - x[0, -1])
+        same = lumped(problem, kept, r > 0)
+        assert same.n == kept.sum() + 2
+        assert same.anchor(x).value == pytest.approx(problem.anchor(x).value, rel=1e-12)
+        other = lumped(problem, kept, rng.random(500) < 0.5)
+        assert other.anchor(x).value < problem.anchor(x).value
+
+
+@pytest.mark.parametrize("part", [0.03, 0.2])
+def test_a_quantile_is_found_where_a_part_of_the_rows_misleads(part: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a part of 27 rows most signs are wrong at first; all rows at every step give the same f."""
+    problem = replace(quantile_problem(6000), penalty=Penalty(l2=1e-3))
+    monkeypatch.setattr(interior_point, "PART", part)
+    found = solve(problem, np.zeros(problem.shape), 1e-9)
+    monkeypatch.setattr(interior_point, "FEWEST", np.inf)
+    whole = solve(problem, np.zeros(problem.shape), 1e-9)
+    assert found.converged
+    assert whole.converged
+    assert found.history[0].rows < problem.n == whole.history[0].rows
+    assert sum(entry.rows == problem.n for entry in found.history) > 1
+    assert abs(problem.anchor(found.x).value - problem.anchor(whole.x).value) <= 1e-9
+
+
+@pytest.mark.parametrize(("n", "d"), [(100, 3), (6000, 4)])
+def test_a_quantile_that_rounding_ends_keeps_its_best_point(n: int, d: int) -> None:
+    """At the end of the path p and q round to 0, and the next step has no factor."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    model = LinearRegressor("quantile", tol=1e-300, alpha=0.1, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="for rounding"):
+        model.fit(X, X @ np.ones(d) + rng.standard_t(2, size=n))
+    assert 0 < model.duality_gap_ < 1e-12
+    assert model.history_[-1].gradient_norm == model.duality_gap_
+
+
+@pytest.mark.parametrize(("seed", "level"), [(12, 0.99), (13, 0.01)])
+def test_a_duality_gap_that_rises_at_first_does_not_end_the_search(seed: int, level: float) -> None:
+    """An extreme level, and columns far from centred: the gap rises more than fourfold in the second step."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1000, 8)) @ rng.normal(size=(8, 8)) + 20
+    y = X @ rng.normal(size=8) + rng.standard_t(2, size=1000)
+    model = LinearRegressor("quantile", quantile=level, penalty="l1", alpha=1e-3, tol=1e-6).fit(X, y)
+    first, second = (entry.gradient_norm for entry in model.history_[:2])
+    assert second > 4 * first
+    assert model.duality_gap_ <= 1e-6
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])

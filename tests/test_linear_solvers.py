@@ -572,3 +572,49 @@ def test_the_better_solution_is_kept_where_newtons_method_fails(monkeypatch: pyt
     last = model.history_[-1].gradient_norm
     assert np.linalg.norm(slopes.T @ wide / 100) == pytest.approx(last, rel=1e-6)
     assert last < min(entry.gradient_norm for entry in model.history_ if entry.stage == "newton")
+
+
+@pytest.mark.parametrize("terms", [Penalty(rational=0.3), Penalty(l2=0.2), Penalty(l2=0.01, rational=0.3), Penalty()])
+def test_levelled_points_have_the_same_loss_and_the_least_penalty(terms: Penalty) -> None:
+    """Beside SciPy's search of the same amount for all classes, feature by feature, over the way that was gone."""
+    problem, rng = make_problem("multinomial", n=50, d=6, bias=1.0, penalty=terms), np.random.default_rng(0)
+    for size in (0.1, 1.0, 3.0):
+        x = size * rng.normal(size=problem.shape) + rng.normal(size=problem.shape[1])
+        level = quasi_newton.levelled(problem, x)
+        shift = level - x
+        np.testing.assert_allclose(shift, shift[:1] * np.ones((problem.outputs, 1)), atol=1e-12)
+        plain = replace(problem, penalty=Penalty())
+        assert plain.anchor(level).value == pytest.approx(plain.anchor(x).value, rel=1e-12)
+        assert abs(level[:, -1].mean()) < 1e-14
+        for j in range(problem.d if terms != Penalty() else 0):
+
+            def cost(t: float, w: Any = x[:, j]) -> float:
+                square = (w + t) ** 2
+                return float((terms.l2 / 2 * square + terms.rational * square / (1 + square)).sum())
+
+            bounds = (min(0.0, shift[0, j]) - 0.05, max(0.0, shift[0, j]) + 0.05)
+            least = optimize.minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-12}).fun
+            assert cost(shift[0, j]) <= least + 1e-12
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 1e-6])
+def test_a_weak_rational_penalty_of_several_classes_is_solved(alpha: float) -> None:
+    """It alone tells the mean of all classes; steps along that were so short that 1000 passes did not end."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 10))
+    y = (X @ rng.normal(size=(10, 3)) + rng.gumbel(size=(500, 3))).argmax(axis=1)
+    model = LinearClassifier(penalty="rational", alpha=alpha, tol=1e-8, max_iter=60, random_state=0).fit(X, y)
+    assert model.history_[-1].gradient_norm <= 1e-8
+    z = X @ model.coef_.T + model.intercept_
+    slope = softmax(z, axis=1) - np.eye(3)[y]
+    w = model.coef_
+    np.testing.assert_allclose(slope.T @ X / 500 + 2 * alpha * w / (1 + w * w) ** 2, 0, atol=1e-8)
+
+
+def test_a_rational_penalty_without_a_minimum_says_so() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 10))
+    y = (X @ rng.normal(size=(10, 3))).argmax(axis=1)
+    model = LinearClassifier(penalty="rational", alpha=1e-4, tol=1e-8, max_iter=200, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="may have no minimum where the classes can be told apart"):
+        model.fit(X, y)

@@ -81,7 +81,8 @@ def _mask(count: Traced) -> Any:
     return builder.icmp_signed("<", ir.Constant(INTEGERS, list(range(WIDTH))), counts)
 
 
-def _call(builder: Any, name: str, result: Any, args: list[Any], fastmath: tuple[str, ...] = ()) -> Any:
+def call(builder: Any, name: str, result: Any, args: list[Any], fastmath: tuple[str, ...] = ()) -> Any:
+    """Call a function of LLVM's by its name."""
     kind = ir.FunctionType(result, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args, fastmath=fastmath)
 
@@ -129,7 +130,7 @@ def prefetch(array: Traced, offset: Traced) -> None:
     """Ask memory to bring the number at `offset` and its neighbours into the L1 cache, without waiting."""
     place = array.builder.bitcast(at(array, offset), ir.IntType(8).as_pointer())
     read, level, data = (ir.IntType(32)(flag) for flag in (0, 3, 1))
-    _call(array.builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
+    call(array.builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, level, data])
 
 
 @emitted(types.float64)
@@ -157,7 +158,7 @@ def load_some(array: Traced, offset: Traced, count: Traced) -> Traced:
     place, kind = _place(array, offset)
     name = f"llvm.masked.load.v{WIDTH}{'f64' if kind == VECTOR else 'f32'}.p0"
     args = [place, ir.IntType(32)(_align(kind)), _mask(count), ir.Constant(kind, None)]
-    return _wide(array, _call(array.builder, name, kind, args))
+    return _wide(array, call(array.builder, name, kind, args))
 
 
 @emitted(LANES)
@@ -179,7 +180,7 @@ def store_some(array: Traced, offset: Traced, count: Traced, value: Traced) -> N
     place, kind = _place(array, offset)
     args = [_narrow(value, kind), place, ir.IntType(32)(_align(kind)), _mask(count)]
     name = f"llvm.masked.store.v{WIDTH}{'f64' if kind == VECTOR else 'f32'}.p0"
-    _call(array.builder, name, ir.VoidType(), args)
+    call(array.builder, name, ir.VoidType(), args)
 
 
 def size_of(array: Traced) -> int:
@@ -280,7 +281,7 @@ def fma(a: Any, b: Any, c: Any) -> Traced:
     """ab + c, rounded once where the processor can."""
     known = next(value for value in (a, b, c) if isinstance(value, Traced) and value.value.type == VECTOR)
     name, args = f"llvm.fmuladd.v{WIDTH}f64", [known.same(value) for value in (a, b, c)]
-    return Traced(known.builder, _call(known.builder, name, VECTOR, args))
+    return Traced(known.builder, call(known.builder, name, VECTOR, args))
 
 
 @emitted(LANES)
@@ -330,4 +331,4 @@ def across(a: Traced, b: Traced, c: Traced, d: Traced, e: Traced, f: Traced, g: 
 def total(value: Traced) -> Traced:
     """The sum of all lanes."""
     name, args = f"llvm.vector.reduce.fadd.v{WIDTH}f64", [DOUBLE(0.0), value.value]
-    return Traced(value.builder, _call(value.builder, name, DOUBLE, args, fastmath=("reassoc",)))
+    return Traced(value.builder, call(value.builder, name, DOUBLE, args, fastmath=("reassoc",)))

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from vcsg.linear.kernels.classes import padded
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import keep_alive, pointer
-from vcsg.linear.kernels.loops import differences, padded
+from vcsg.linear.kernels.loops import differences
 from vcsg.linear.kernels.penalties import add_line, penalty_slope, shrunk
 from vcsg.linear.kernels.rows import NEAR, sparse_add, sparse_margins
 from vcsg.linear.kernels.sparse import AHEAD, add_to_cells, fetch_entries, paired_dots

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vcsg.linear.kernels.classes import dense_classes, padded, sparse_classes
 from vcsg.linear.kernels.compiled import Function, njit, pasted
 from vcsg.linear.kernels.dense import dense_anchor, dense_steps
 from vcsg.linear.kernels.lanes import (
@@ -24,7 +25,7 @@ from vcsg.linear.kernels.lanes import (
     store,
     take,
 )
-from vcsg.linear.kernels.losses import batch_slopes, class_slopes, loss_and_slope
+from vcsg.linear.kernels.losses import batch_slopes, loss_and_slope
 from vcsg.linear.kernels.penalties import (
     add_line,
     add_penalty_line,
@@ -34,11 +35,8 @@ from vcsg.linear.kernels.penalties import (
     square_violation,
     take_mean,
 )
-from vcsg.linear.kernels.rows import AHEAD, NEAR, add_rows, counted, margins, rows_from, scattered
+from vcsg.linear.kernels.rows import AHEAD, NEAR, add_rows, margins, scattered
 from vcsg.linear.kernels.sparse import sparse_anchor
-
-BLOCK = 256
-"""The rows evaluated together where registers do not hold everything: few enough to stay in the cache."""
 
 
 @pasted
@@ -55,32 +53,6 @@ def penalty_terms(g: Any, x: Any, outputs: int, d: int, l1: float, l2: float, ra
 def add_penalty(g: Any, x: Any, l1: float, l2: float, rational: float) -> float:
     """Return P(x), and add the gradient of its smooth part to g."""
     return float(penalty_terms(pointer(g), pointer(x), x.shape[0], x.shape[1] - 1, l1, l2, rational))
-
-
-@pasted
-def class_anchor(
-    rows: Any, y: Any, weight: Any, bias: float, x: Any, lo: int, hi: int, kept: Any, g: Any
-) -> float:  # fmt: skip
-    """Σ w_i φ_i over the rows lo to hi; kept ← w_i φ'_i, unless it is empty, g += Σ w_i φ'_i·a_i."""
-    outputs, d, near, keep = x.shape[0], x.shape[1] - 1, rows[0].nbytes <= NEAR, kept.size > 0
-    counting, z_array = counted(BLOCK), np.zeros((BLOCK, outputs))
-    index, whole, point, sums, z = pointer(counting), located(rows), pointer(x), pointer(g), pointer(z_array)
-    targets, weights, slopes = pointer(y), pointer(weight), pointer(kept)
-    loss = 0.0
-    for start in range(lo, hi, BLOCK):
-        size, part = min(BLOCK, hi - start), rows_from(whole, d, start)
-        margins(part, d, index, 0, size, point, outputs, bias, z, near)
-        for i in range(size):
-            w = weights[start + i]
-            loss += w * class_slopes(z, i * outputs, outputs, targets[start + i])
-            for k in range(i * outputs, (i + 1) * outputs):
-                z[k] *= w
-                if keep:
-                    slopes[start * outputs + k] = z[k]
-        add_rows(part, d, index, 0, size, z, outputs, bias, sums)
-    keep_alive(counting)
-    keep_alive(z_array)
-    return float(loss)
 
 
 @pasted
@@ -116,8 +88,16 @@ def _evaluation(single: bool) -> Function:
             if part == parts - 1 and hi == length:
                 high = y.size
             count += high - low
-            if not single:
-                loss += class_anchor(rows, y, weight, bias, x, low, high, kept, g)
+            if len(rows) == 1 and not single:
+                loss += dense_classes(
+                    pointer(rows[0]), d, pointer(y), pointer(weight), bias, pointer(x), x.shape[0], low, high,
+                    pointer(kept), keep, sums, rows[0].nbytes <= NEAR,
+                )  # fmt: skip
+            elif not single:
+                loss += sparse_classes(
+                    pointer(rows[0]), pointer(rows[1]), pointer(rows[2]), d, pointer(y), pointer(weight), bias,
+                    pointer(x), x.shape[0], low, high, pointer(kept), keep, sums,
+                )  # fmt: skip
             elif len(rows) == 1:
                 loss += dense_anchor(
                     pointer(rows[0]), d, pointer(y), pointer(weight), code, scale, bias, pointer(x), low, high,
@@ -147,12 +127,6 @@ def shrink(x: Any, by: float) -> None:
     """The proximal step of by·|w|."""
     for k in range(x.shape[0]):
         shrink_line(offset_pointer(pointer(x), k * x.shape[1]), x.shape[1] - 1, by)
-
-
-@pasted
-def padded(size: int) -> int:
-    """The size rounded up to a multiple of eight: margins are written eight at a time."""
-    return (size + 7) // 8 * 8
 
 
 @pasted

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from vcsg.linear.kernels.classes import padded
 from vcsg.linear.kernels.compiled import njit
 from vcsg.linear.kernels.lanes import located, pointer
-from vcsg.linear.kernels.loops import padded, shrink
+from vcsg.linear.kernels.loops import shrink
 from vcsg.linear.kernels.losses import batch_slopes
 from vcsg.linear.kernels.penalties import penalty_slope
 from vcsg.linear.kernels.rows import add_rows, margins

@@ -26,7 +26,6 @@ from vcsg.linear.kernels.lanes import (
     load_apart,
     load_some,
     located,
-    offset_pointer,
     prefetch,
     row_numbers,
     size_of,
@@ -275,14 +274,6 @@ def square_norms(rows: Any, n: int, d: int, bias: float, out: Any) -> None:
             for p in range(rows[2][i], rows[2][i + 1]):
                 s += np.float64(rows[0][p]) * rows[0][p]
             out[i] = s
-
-
-@emitted(lambda rows, d, start: rows)
-def rows_from(rows: list[Traced], d: Traced, start: Traced) -> list[Traced]:
-    """The rows from `start` on, numbered from 0."""
-    if len(rows) == 1:
-        return [offset_pointer(rows[0], start * d)]
-    return [*rows[:2], offset_pointer(rows[2], start)]
 
 
 @inlined

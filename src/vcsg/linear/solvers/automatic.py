@@ -17,6 +17,8 @@ LOOK = 1024
 """The most rows that tell whether the start may be a solution."""
 SAMPLE = 4096
 """The fewest rows of the Hessian that L-BFGS begins with."""
+ENDLESS = "; penalty='rational' is bounded, so f may have no minimum where the classes can be told apart"
+"""What is added where all passes are used up with that penalty."""
 
 
 def solve(
@@ -55,7 +57,7 @@ def solve(
     elif chosen == "l-bfgs":
         found = lbfgs.solve(problem, start, tol, journal, _middle(problem, seed))
     elif chosen == "interior-point":
-        found = interior_point.solve(problem, tol, journal)
+        found = interior_point.solve(problem, tol, journal, seed)
     elif chosen == "working-set":
         found = working_set.solve(problem, start, tol, journal)
     elif chosen == "dual":
@@ -68,7 +70,8 @@ def solve(
     if hands_over and not found.converged and journal.left > 0:
         found = lbfgs.solve(problem, found.x, tol, journal)
     if not found.converged and journal.left <= 0:
-        found.message = f"{passes:g} passes are used up"
+        endless = problem.penalty.rational and problem.loss.classifies
+        found.message = f"{passes:g} passes are used up" + (ENDLESS if endless else "")
     if not problem.loss.kinked:
         found.gap = _gap(problem, found)
     found.solver = ", then ".join(dict.fromkeys(_name(stage) for stage in journal.stages if stage != "start"))
@@ -121,7 +124,7 @@ def _middle(problem: Problem, seed: int) -> quasi_newton.Middle:
     where margins of many rows have an offset; its diagonal for sparse rows of several classes; else the identity, and
     where rows are few for the features.
     """
-    if problem.sparse and quasi_newton.invariant(problem):
+    if problem.sparse and problem.outputs > 1 and problem.smooth:
         return "diagonal"
     if row_space.cost(problem) < quasi_newton.renewal_cost(problem):
         return "identity"

@@ -16,7 +16,7 @@ from vcsg.linear.curvature import column_scales
 from vcsg.linear.problem import Array, PassResult, Problem
 from vcsg.linear.solution import Journal, Solution
 from vcsg.linear.solvers.conjugate import ParabolicSearch
-from vcsg.linear.solvers.quasi_newton import CountedObjective, Middle, Reached, Search, invariant
+from vcsg.linear.solvers.quasi_newton import CountedObjective, Middle, Reached, Search, invariant, levelled
 
 
 def minimise(
@@ -35,8 +35,9 @@ def minimise(
         budget: the largest number of passes.
         report: called with the name of the stage and the result of each pass.
     """
-    if invariant(problem) and np.abs(start.mean(axis=0)).max() > 1e-12 * np.abs(start).max():
-        start = start - start.mean(axis=0)
+    level = levelled(problem, start) if invariant(problem) else start
+    if np.abs(level - start).max() > 1e-12 * np.abs(start).max():
+        start = level
         known = problem.anchor(start, keep=False)
     f = CountedObjective(problem, tol, budget, report, x=start, best=known)
     message = "‖∇f‖ ≤ tol"

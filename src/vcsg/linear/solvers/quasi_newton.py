@@ -73,6 +73,9 @@ STRAIGHT, LEAST = 0.9, 4.0
 there in units of the least."""
 PATIENCE = 20
 """The most steps in a row that find no better point."""
+LEVELLINGS, LEVEL, FURTHER = 50, 1e-14, 1.9
+"""The most steps to the best mean of all classes, the size of one that ends them, and the longest in units of that to
+the lowest point of the parabola: 2 would lead to where it is as high again."""
 ROUNDED = "f falls no further, for rounding"
 
 
@@ -111,8 +114,31 @@ class CountedObjective:
 
 
 def invariant(problem: Problem) -> bool:
-    """Whether the same added to the coefficients of all classes changes no loss, so that their mean is best 0."""
-    return problem.outputs > 1 and problem.smooth
+    """Whether the same added to the coefficients of all classes changes no loss, and the penalty is differentiable."""
+    return problem.outputs > 1 and not problem.penalty.l1
+
+
+def levelled(problem: Problem, x: Array) -> Array:
+    """The point near x of the same loss where the penalty is least: all classes get the same in addition.
+
+    The best mean of a square is 0. Of Σ_k w_k²/(1 + w_k²) each step goes to the lowest point of a parabola that touches
+    it and is nowhere below it; or further, by the true curvature, but not to where that parabola is as high again.
+    """
+    rational, l2 = problem.penalty.rational, problem.penalty.l2
+    if not rational:
+        return np.asarray(x - x.mean(axis=0))
+    x = x.copy()
+    x[:, -1] -= x[:, -1].mean()
+    w = x[:, :-1]
+    for _ in range(LEVELLINGS):
+        q = 1 / (1 + w * w)
+        above = l2 + 2 * rational * q * q
+        curvature = l2 + 2 * rational * (1 - 3 * w * w) * q**3
+        step = (above * w).sum(axis=0) / np.maximum(curvature.sum(axis=0), above.sum(axis=0) / FURTHER)
+        w -= step
+        if np.abs(step).max() <= LEVEL * (1 + np.abs(w).max()):
+            break
+    return x
 
 
 def renewal_cost(problem: Problem) -> float:
@@ -221,15 +247,14 @@ class Search:
 
     def step(self) -> str:
         """Take the next step; the reason where none leads down."""
-        x, here, length, trial = self.x, self.here, 1.0, np.empty(self.x.shape)
+        f, x, here, length, trial = self.f, self.x, self.here, 1.0, np.empty(self.x.shape)
         slope = self.aim(trial)
-        if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
-            self.inverse.direction -= self.inverse.direction.mean(axis=0)
-            np.add(x, self.inverse.direction, out=trial)
         if not slope < 0:
             return "no direction leads down any more"
         for _ in range(SHORTENINGS):
-            there = self.f(trial)
+            if self.invariant:  # blocks of H for each class know nothing of it, and f is nearly flat along this way
+                trial = levelled(f.problem, trial)
+            there = f(trial)
             self.passes += 1
             self.leasts.append(min(self.leasts[-1], there.norm))
             if self.lower(there, length, slope):
