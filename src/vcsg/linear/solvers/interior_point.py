@@ -38,7 +38,7 @@ ROUGH = 0.5
 """The duality gap of a part, in units of f and the unknowns for each row, by which its solution is off anyway."""
 TINY = 1e-30
 """What keeps the norm of a row above 0."""
-COARSE = 0.01
+COARSE = 0.001
 """The largest duality gap that ends the search whatever the tolerance, in units of f: y may have small units."""
 PATIENCE = 20
 """The most steps in a row that find no smaller duality gap: the first ones may go up."""
