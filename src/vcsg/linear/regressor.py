@@ -46,7 +46,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         quantile: The level of "quantile", between 0 and 1: 0.5 is the median.
         positive: Whether all coefficients are 0 or above; the intercept may have either sign.
         tol: The fit ends at the first point where ‖∇f‖ ≤ tol, measured over all rows; for "quantile", where f is at
-            most tol above its minimum (the duality gap), and at most a thousandth of f; small data go on as far as is cheap.
+            most tol above its minimum (the duality gap), and at most a thousandth of f; small data go on further.
         max_iter: The largest number of passes over the data. Where they do not suffice, a ConvergenceWarning says so.
         solver: How f is minimised: "newton" takes steps with the Hessian of all rows; "l-bfgs" begins with the gradient
             of all rows; "growing-svrg" begins with stochastic steps on a growing part of the rows and lets L-BFGS
