@@ -45,15 +45,14 @@ LEAST = 1e-8
 NARROW, TALL = 128, 4.0
 """The most features, and the fewest rows for each, for which second moments come first, and the fewest for which
 they come at all."""
-PRICE = (9.0, 0.15)
-"""The passes of coordinate descent after which second moments take over, and those for each feature: three times their
-price, for at that price it is mostly near its end."""
+PRICE = (3.0, 0.1)
+"""The passes of coordinate descent that take as long as second moments, and those for each feature."""
+PATIENCE = 3.0
+"""The passes after which second moments take over from coordinate descent whatever is left, in units of their price."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
 MOMENT_PASSES = 4.0
 """The fewest passes left for which they do: they take one to see that, one for themselves, and one to measure ∇f."""
-EPOCHS = 100
-"""The epochs on them for which passes have to be left, where they take over: they begin at 0."""
 ROWS_EACH, EVEN = 1.2, 0.1
 """The fewest rows for each feature with which a working set has all columns at once, where as many are to be used, and
 how many of them the violations at the start have to be spread over: by chance small ones are those of most columns."""
@@ -115,6 +114,7 @@ def solve(
     x, best = start.copy(), start
     known: PassResult | None = None  # at the best point
     waiting, price = columns is None and has_moments(problem), PRICE[0] + PRICE[1] * problem.d
+    patience = PATIENCE * price
     if waiting and moments_pay(problem, x, journal):
         x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
     columns, taken_over = columns or Columns(problem), False
@@ -127,7 +127,7 @@ def solve(
             raise FloatingPointError(f"f = {here.value} and ‖∇f‖ = {here.norm}")
         if here.norm <= tol:
             return Solution(x, journal.history, True, "‖∇f‖ ≤ tol", last=here)
-        if known is None or (here.value, here.norm) < (known.value, known.norm):
+        if known is None or here.value < known.value or here.below(known):
             best, known, ended = x, here, ""
         else:
             journal.note("working-set", problem.n, known.value, known.norm)
@@ -145,10 +145,12 @@ def solve(
         else:
             bound = max(CLOSE * tol, FAR * here.norm)
         began = journal.passes
-        x = improved(problem, columns, part, x, bound, min(journal.left, price) if waiting else journal.left, journal)
-        price -= journal.passes - began
-        taken_over = waiting and price <= 0 and journal.left >= MOMENT_PASSES + EPOCHS * problem.d / problem.n
-        waiting = waiting and price > 0
+        most = min(journal.left, patience) if waiting else journal.left
+        x, slow = improved(problem, columns, part, x, here, bound, most, price if waiting else math.inf, journal)
+        patience -= journal.passes - began
+        slow = slow or patience <= 0
+        taken_over = waiting and slow and journal.left >= MOMENT_PASSES
+        waiting = waiting and not slow
         if taken_over:
             x = from_moments(problem, x, CLOSE * tol, journal)
 
@@ -173,14 +175,15 @@ def moments_pay(problem: Problem, x: Array, journal: Journal) -> bool:
 
 
 def from_moments(problem: Problem, x: Array, tol: float, journal: Journal) -> Array:
-    """The point that has ‖∇f‖ ≤ tol by the second moments, but for rounding; x where these are not to be had."""
+    """The point that has ‖∇f‖ ≤ tol by the second moments but for rounding, from x; x where there are none."""
     known, l1 = moments.moments(problem), problem.penalty.l1
     if known is None:
         return x
     left = max(1.0, journal.left - 2)  # without those of the moments and of the solution
     passes = left * problem.n / problem.d  # of moments, of which an epoch reads d² numbers
     bound = tol / min(1.0, l1 or 1.0)
-    found = moments.solve_path(known, np.ones(1), problem.penalty, problem.bias, bound, passes, lambda _: None)[0]
+    one, start = np.ones(1), x[0, :-1]
+    found = moments.solve_path(known, one, problem.penalty, problem.bias, bound, passes, lambda _: None, start)[0]
     journal.passes += 1.0 + found.history[-1].passes * problem.d / problem.n
     return found.x
 
@@ -215,18 +218,24 @@ def spread(sizes: Array) -> float:
 
 
 def improved(
-    problem: Problem, columns: Columns, part: Places, x: Array, tol: float, budget: float, journal: Journal
-) -> Array:
-    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others; nearer, after so many passes."""
+    problem: Problem, columns: Columns, part: Places, x: Array, here: PassResult, tol: float, budget: float,
+    price: float, journal: Journal,
+) -> tuple[Array, bool]:  # fmt: skip
+    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others, or one nearer to it.
+
+    It is nearer after so many passes, or where more than `price` of them are expected to be left, which is told, too.
+    """
     terms, places = problem.penalty, columns.places(part)
     floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
     share, w = columns.share(places), np.append(x[0, part], x[0, -1])
-    most = MOST if len(part) == problem.d else math.inf
-    passes, _ = kernel.improve(
+    whole = len(part) == problem.d
+    most = MOST if whole else math.inf
+    passes, slow = kernel.improve(
         columns.stored, places, readable(problem.y), readable(problem.weight), problem.loss.code, problem.scale,
-        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, tol, budget / max(share, 1e-9),
+        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, here.smooth[0, part], whole, tol,
+        budget / max(share, 1e-9), price / max(share, 1e-9),
     )  # fmt: skip
     journal.passes += share * passes
     found = np.zeros(problem.shape)
     found[0, part], found[0, -1] = w[:-1], w[-1]
-    return found
+    return found, slow
