@@ -68,7 +68,7 @@ def test_a_model_is_minimised(form: str, even: bool, most: float, positive: bool
     columns = columns_of(dense, form)
     for _ in range(5):
         column_steps.model_minimum(
-            columns, places, h, v, bias, w, l1, l2, positive, most, 0.0, 1e-13, math.inf, math.inf
+            columns, places, h, v, bias, w, l1, l2, positive, most, 0.0, 1e-13, math.inf, math.inf, 0.0
         )
     np.testing.assert_allclose(v, slopes + h * (part @ w), atol=1e-12)
     assert model(np.concatenate([np.maximum(w, 0), np.maximum(-w, 0)]))[0] <= best.fun + 1e-12
@@ -91,9 +91,11 @@ def test_the_epochs_that_are_left_are_told_from_the_fall() -> None:
     """Of moves that fall by the same factor both are exact, and one large fall alone says nothing of the next."""
     falling = 100.0 * 0.5 ** np.arange(12)
     assert column_steps.next_move(falling, 5) == falling[6]
-    assert column_steps.moves_left(falling, 6, 3, falling[11]) == pytest.approx(5.0)
-    assert column_steps.moves_left(falling, 11, 5, falling[11]) == 0.0
-    assert column_steps.moves_left(np.ones(12), 6, 3, 0.5) == math.inf
+    assert column_steps.moves_left(falling, 6, 7, falling[11]) == pytest.approx(5.0)
+    assert column_steps.moves_left(falling, 11, 8, falling[11]) == 0.0
+    assert column_steps.moves_left(np.ones(12), 6, 7, 0.5) == math.inf
+    apart = np.where(np.arange(12) % 2 == 1, 100.0, falling)  # every second epoch is a jump
+    assert column_steps.moves_left(apart, 10, 9, falling[14 - 3]) == pytest.approx(1.0)
     jump = np.array([1.0, 0.9, 0.01])
     assert column_steps.next_move(jump, 2) == pytest.approx(0.009)
     assert column_steps.next_move(np.array([1.0, 2.0, 3.0]), 2) == 3.0

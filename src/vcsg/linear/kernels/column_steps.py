@@ -32,6 +32,8 @@ POINTS = 5
 """The number of epochs after which their points are extrapolated (Anderson)."""
 LOOK, EARLY = 6, 0.25
 """The epochs after which it is first asked how many are left, and those in units of the most that may be left."""
+BEYOND = 3.0
+"""The epochs that may be expected to be left, in units of those that the budget has: they mostly turn out fewer."""
 THERE, SLOW, USED_UP = 0, 1, 2
 """How the descent on a model ended: at its minimum, with too many epochs left, or after as many as it may take."""
 
@@ -214,18 +216,21 @@ def next_move(moves: Any, epoch: int) -> float:
 
 
 @inlined
-def moves_left(moves: Any, epoch: int, span: int, bound: float) -> float:
-    """The epochs that are expected until one moves no more than `bound`, by the fall in the last `span` of them."""
-    before, now = moves[epoch - span], moves[epoch]
-    if now <= bound:
+def moves_left(moves: Any, epoch: int, count: int, bound: float) -> float:
+    """The epochs that are expected until one moves no more than `bound`, by how the least of the last `count` fell."""
+    span, least, before = count // 2, math.inf, math.inf
+    for i in range(epoch - count + 1, epoch + 1):
+        least = min(least, moves[i])
+        before = least if i <= epoch - span else before
+    if least <= bound:
         return 0.0
-    return span * math.log(now / bound) / math.log(before / now) if now < before else math.inf
+    return span * math.log(least / bound) / math.log(before / least) if least < before else math.inf
 
 
 @njit
 def model_minimum(
     columns: Any, places: Any, h: Any, v: Any, bias: float, w: Any, l1: float, l2: float, positive: bool, most: float,
-    share: float, enough: float, budget: float, price: float,
+    share: float, enough: float, budget: float, price: float, early: float,
 ) -> tuple[float, int]:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
@@ -246,7 +251,8 @@ def model_minimum(
         share: descent ends when the steps of an epoch are this share of those of the first.
         enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
         budget: it ends, too, after as many epochs, in units of all columns.
-        price: it ends, too, where more than so many epochs are expected to be left.
+        price: it ends, too, where more than so many epochs, or far more than the budget has, are expected to be left.
+        early: the epochs before which that is not asked.
 
     Returns:
         The epochs it took, in units of all columns, and how it ended.
@@ -304,8 +310,8 @@ def model_minimum(
             return used, THERE
         if used >= budget:
             break
-        late = alike > LOOK and used > EARLY * price
-        if late and moves_left(moves, epoch, alike // 2, bound) * visited > price * k:
+        limit = min(price, BEYOND * (budget - used))
+        if alike > LOOK and used > early and moves_left(moves, epoch, alike, bound) * visited > limit * k:
             return used, SLOW
         further = done or count_used(pointer(w), k) >= most * k
         kept, alike = (kept + 1, alike) if further == complete else (0, 0)
@@ -367,7 +373,7 @@ def improve(
     """
     at, k, n, passes, ended = located(columns), places.size, y.size, 0.0, USED_UP
     z, slopes, h, v, trial = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    target = np.empty(k + 1)
+    target, early = np.empty(k + 1), EARLY * min(price, budget) if price < math.inf else math.inf
     set_margins(columns, places, bias, w, z)
     value = loss_terms(z, y, weight, code, scale, floor, slopes, h)
     for model in range(MODELS):
@@ -391,7 +397,8 @@ def improve(
             v[i] = slopes[i]
         share = 0.0 if code == SQUARED else ROUGH
         used, ended = model_minimum(
-            columns, places, h, v, bias, target, l1, l2, positive, most, share, WITHIN * tol, budget - passes, price
+            columns, places, h, v, bias, target, l1, l2, positive, most, share, WITHIN * tol, budget - passes, price,
+            early - passes,
         )  # fmt: skip
         passes += used
         if code == SQUARED:  # the model is f itself, and v are the slopes at its minimum

@@ -6,13 +6,15 @@ minimum with the L1 penalty by coordinate descent, a step shortened until f fall
 
 Least squares of few features and many rows, most of whose columns are to be used, are solved from their second moments
 first, where an epoch costs next to nothing. What rounding has left is then a working set's. With more features than
-that, the first working set has all columns.
+that, the first working set has all columns. Where more epochs are expected to be left than second moments cost, these
+take over; where there are few rows for the features, and epochs do not come to an end, Newton's method for the residuals.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ from vcsg.linear.kernels import column_steps as kernel
 from vcsg.linear.kernels.losses import SQUARED
 from vcsg.linear.problem import Array, PassResult, Problem, readable, violation
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import moments
+from vcsg.linear.solvers import moments, residual_newton
 
 Places = npt.NDArray[np.int64]
 
@@ -47,8 +49,11 @@ NARROW, TALL = 128, 4.0
 they come at all."""
 PRICE = (3.0, 0.1)
 """The passes of coordinate descent that take as long as second moments, and those for each feature."""
+NEWTON_PRICE, NEWTON_STEPS, NEWTON_PASSES = (4.0, 0.09), 60.0, 250.0
+"""The passes that take as long as a Newton step for the residuals, and those for each min(n, d)²/d; the steps that they
+mostly take, and the passes that they may count."""
 PATIENCE = 3.0
-"""The passes after which second moments take over from coordinate descent whatever is left, in units of their price."""
+"""The passes after which either takes over from coordinate descent whatever is left, in units of their price."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
 MOMENT_PASSES = 4.0
@@ -113,11 +118,13 @@ def solve(
     """
     x, best = start.copy(), start
     known: PassResult | None = None  # at the best point
-    waiting, price = columns is None and has_moments(problem), PRICE[0] + PRICE[1] * problem.d
-    patience = PATIENCE * price
-    if waiting and moments_pay(problem, x, journal):
-        x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
-    columns, taken_over = columns or Columns(problem), False
+    other = takeover(problem, columns is None)
+    if other.solve is from_moments and moments_pay(problem, x, journal):
+        x, other = from_moments(problem, x, CLOSE * tol, journal), ALONE
+    if journal.left < 2 * other.needed:
+        other = ALONE
+    patience, taken_over = min(PATIENCE * other.price, journal.left - other.needed), False
+    columns = columns or Columns(problem)
     threshold = 2 * problem.penalty.l1 - stronger if stronger else problem.penalty.l1
     while True:
         here = problem.anchor(x)
@@ -145,14 +152,39 @@ def solve(
         else:
             bound = max(CLOSE * tol, FAR * here.norm)
         began = journal.passes
-        most = min(journal.left, patience) if waiting else journal.left
-        x, slow = improved(problem, columns, part, x, here, bound, most, price if waiting else math.inf, journal)
+        x, slow = improved(problem, columns, part, x, here, bound, min(patience, journal.left), other.price, journal)
         patience -= journal.passes - began
-        slow = slow or patience <= 0
-        taken_over = waiting and slow and journal.left >= MOMENT_PASSES
-        waiting = waiting and not slow
-        if taken_over:
-            x = from_moments(problem, x, CLOSE * tol, journal)
+        if other.solve and (slow or patience <= 0):
+            x, taken_over = other.solve(problem, x, CLOSE * tol, journal), True
+            other, patience = ALONE, math.inf
+        else:
+            taken_over = False
+
+
+class Takeover(NamedTuple):
+    """What takes over from coordinate descent where that is slow."""
+
+    solve: Callable[[Problem, Array, float, Journal], Array] | None
+    """Finds the solution from a point, for a bound on ‖∇f‖."""
+    price: float
+    """The passes of coordinate descent that take as long."""
+    needed: float
+    """The passes that it needs to be left."""
+
+
+ALONE = Takeover(None, math.inf, 0.0)
+"""Nothing does."""
+
+
+def takeover(problem: Problem, single: bool) -> Takeover:
+    """What takes over for a problem; along a path second moments have been tried before."""
+    if has_moments(problem):
+        price = PRICE[0] + PRICE[1] * problem.d
+        return Takeover(from_moments, price, MOMENT_PASSES) if single else ALONE
+    if residual_newton.taken(problem):
+        step = NEWTON_PRICE[0] + NEWTON_PRICE[1] * min(problem.n, problem.d) ** 2 / problem.d
+        return Takeover(residual_newton.minimise, NEWTON_STEPS * step, NEWTON_PASSES)
+    return ALONE
 
 
 def has_moments(problem: Problem) -> bool:
