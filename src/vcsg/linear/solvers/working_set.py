@@ -7,7 +7,7 @@ minimum with the L1 penalty by coordinate descent, a step shortened until f fall
 Least squares of few features and many rows, most of whose columns are to be used, are solved from their second moments
 first, where an epoch costs next to nothing. What rounding has left is then a working set's. With more features than
 that, the first working set has all columns. Where more epochs are expected to be left than second moments cost, these
-take over; where there are few rows for the features, and epochs do not come to an end, Newton's method for the residuals.
+take over; where rows are few for the features and epochs do not come to an end, Newton's method for the residuals.
 """
 
 from __future__ import annotations
