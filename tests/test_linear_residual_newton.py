@@ -111,6 +111,56 @@ def test_it_takes_over_where_rows_are_few_and_columns_have_a_factor(
         LinearRegressor(penalty="elasticnet", l1_ratio=ratio, alpha=1e-3, tol=1e-6).fit(X, y)
 
 
+@pytest.mark.parametrize("power", [0.0, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_a_model_has_the_slopes_and_curvatures_of_the_loss(power: float, bias: float) -> None:
+    """The second-order expansion of f, by differences of its gradient; power 0 stands for logistic regression."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(12, 5)), rng.uniform(0.2, 2, size=12)
+    y = rng.uniform(0.5, 2, size=12) if power else np.where(rng.random(12) < 0.5, 1.0, -1.0)
+    loss = LOSSES["tweedie" if power else "logistic"]
+    problem = Problem(X, y, weight / weight.mean(), loss, power or 1.0, bias=bias, penalty=Penalty(l2=0.1))
+    x, step = 0.3 * rng.normal(size=(1, 6)), 1e-5 * rng.normal(size=(1, 6))
+    here = problem.anchor(x)
+    part = residual_newton.model(problem, x, here.kept[:, 0])
+    np.testing.assert_allclose(part.anchor(x).smooth, here.smooth, atol=1e-12)
+    change = part.anchor(x + step).smooth - part.anchor(x - step).smooth
+    expected = problem.anchor(x + step).smooth - problem.anchor(x - step).smooth
+    np.testing.assert_allclose(change, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_models_take_over_from_coordinate_descent(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solution is one by its duality gap, within passes that working sets and L-BFGS do not do with."""
+    X, y = with_a_factor(100, 200)
+    mean = np.exp(y / y.std() / 2)
+    y = np.round(3 * mean) if loss == "poisson" else mean
+    model = LinearRegressor(loss, penalty="l1", alpha=1e-3, tol=1e-6, max_iter=600).fit(X, y)
+    assert model.solver_ == "working-set, then residual-newton"
+    assert model.history_[-1].gradient_norm <= 1e-6
+    assert 0 <= model.duality_gap_ <= 1e-5
+    monkeypatch.setattr(residual_newton, "WIDEST", 0)
+    with pytest.warns(ConvergenceWarning):
+        LinearRegressor(loss, penalty="l1", alpha=1e-3, tol=1e-6, max_iter=600).fit(X, y)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("terms", [Penalty(l1=0.003), Penalty(l1=0.003, l2=0.01)], ids=str)
+def test_models_end_at_the_solution_of_logistic_regression(terms: Penalty, bias: float) -> None:
+    X, y = with_a_factor(60, 90)
+    weight = np.random.default_rng(1).uniform(0.2, 2, size=60)
+    signs = np.where(y > np.median(y), 1.0, -1.0)
+    problem = Problem(X, signs, weight / weight.mean(), LOSSES["logistic"], bias=bias, penalty=terms)
+    assert residual_newton.has_models(problem)
+    found = residual_newton.minimise_models(problem, np.zeros(problem.shape), 1e-8, Journal(1e4))
+    assert found.converged
+    assert problem.anchor(found.x).norm <= 1e-8
+    assert duality_gap(problem, found.x) <= 1e-7
+    short = residual_newton.minimise_models(problem, np.zeros(problem.shape), 1e-8, Journal(10.0))
+    assert not short.converged
+    assert short.history[-1].passes <= 11
+
+
 def test_it_leaves_other_problems_alone() -> None:
     X, y = with_a_factor(30, 40)
     problem = Problem(X, y, np.ones(30), LOSSES["squared"], penalty=TERMS[0])

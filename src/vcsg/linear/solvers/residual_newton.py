@@ -6,6 +6,8 @@ are enough. With residuals r = b − Ax that minimum is x(r) = S(w + σAᵀr), S
 and r is where ‖r‖²/2 − bᵀr + (1 + σ·l2)‖x(r)‖²/(2σ) is least. That is convex with the gradient r − b + Ax(r) and, U
 the columns in use and s = σ/(1 + σ·l2), the Hessian I + s·A_U A_Uᵀ: Newton's steps enter and drop many columns at once.
 
+For a loss of smooth curvature this is done for a quadratic model of it, again and again.
+
 References:
     Li, Sun and Toh 2018, A highly efficient semismooth Newton augmented Lagrangian method for solving Lasso problems.
 """
@@ -13,14 +15,16 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
-from vcsg.linear.kernels.losses import SQUARED
+from vcsg.linear.curvature import row_curvatures
+from vcsg.linear.kernels.losses import LOGISTIC, LOSSES, SQUARED, TWEEDIE, Loss
 from vcsg.linear.problem import Array, Penalty, Problem, violation
-from vcsg.linear.solution import Journal
+from vcsg.linear.solution import Journal, Solution
 from vcsg.linear.solvers.quasi_newton import blas_threads
 
 WIDEST, LARGEST = 2000, 1e8
@@ -37,6 +41,13 @@ TRIALS = 60
 """The largest number of trial lengths of a step."""
 LEAST = 2.0
 """The fewest passes left for a step."""
+FLOOR, FLAT = 1e-4, 1e-8
+"""The least curvature of a row in a quadratic model, in units of its bound, and where there is none: so that it has a
+minimum."""
+MODELS, HALVINGS = 50, 30
+"""The largest number of quadratic models, and how often the step to a minimum of one may be halved."""
+ROUGH = 0.1
+"""The accuracy of the minimum of a model, in units of ‖∇f‖ where it begins."""
 PIVOT = 1e-14
 """What is added to the diagonal of AᵀA at least, in units of its largest entry."""
 
@@ -52,9 +63,55 @@ class Rows(NamedTuple):
 
 
 def taken(problem: Problem) -> bool:
-    """Whether the method takes a problem: dense least squares of few rows or features."""
-    small = min(problem.n, problem.d) <= WIDEST and problem.n * problem.d <= LARGEST
-    return problem.loss.code == SQUARED and not problem.sparse and small
+    """Whether `minimise` takes a problem: dense least squares of few rows or features."""
+    return problem.loss.code == SQUARED and _small(problem)
+
+
+def has_models(problem: Problem) -> bool:
+    """Whether `minimise_models` takes a problem: a loss of smooth curvature, and fewer dense rows than features."""
+    return problem.loss.code in (LOGISTIC, TWEEDIE) and problem.n < problem.d and _small(problem)
+
+
+def _small(problem: Problem) -> bool:
+    return not problem.sparse and min(problem.n, problem.d) <= WIDEST and problem.n * problem.d <= LARGEST
+
+
+def least_curvature(loss: Loss) -> float:
+    """The least curvature that a row has in a quadratic model."""
+    return FLOOR * loss.curvature if loss.bounded else FLAT
+
+
+def minimise_models(problem: Problem, x: Array, tol: float, journal: Journal) -> Solution:
+    """Minimise f from x by quadratic models, each a problem of weighted least squares with the same penalty."""
+    here, ended = problem.anchor(x), "f falls no further, for rounding"
+    journal.passes += 1
+    journal.note("residual-newton", problem.n, here.value, here.norm)
+    for _ in range(MODELS):
+        if here.norm <= tol or journal.left <= LEAST:
+            break
+        target = minimise(model(problem, x, here.kept[:, 0]), x, max(CLOSE * tol, ROUGH * here.norm), journal)
+        for halvings in range(HALVINGS):
+            trial = x + (target - x) / 2.0**halvings
+            there = problem.anchor(trial)
+            journal.passes += 1
+            fallen = there.value < here.value or there.below(here)
+            if fallen or journal.left <= 0:
+                break
+        if not fallen:
+            break
+        x, here = trial, there
+        journal.note("residual-newton", problem.n, here.value, here.norm)
+    converged = here.norm <= tol
+    return Solution(x, journal.history, converged, "‖∇f‖ ≤ tol" if converged else ended, last=here)
+
+
+def model(problem: Problem, x: Array, slopes: Array) -> Problem:
+    """The quadratic model of the loss at x, where the rows have these slopes, as weighted least squares."""
+    curvatures = problem.n * row_curvatures(problem, x)[:, 0]
+    bent = np.maximum(curvatures, least_curvature(problem.loss) * problem.weight)
+    step = np.divide(slopes, bent, out=np.zeros(problem.n), where=bent > 0)
+    margins = problem.rows @ x[0, :-1] + problem.bias * x[0, -1]
+    return replace(problem, loss=LOSSES["squared"], y=margins - step, weight=bent)
 
 
 def minimise(problem: Problem, x: Array, tol: float, journal: Journal) -> Array:
@@ -78,10 +135,12 @@ def centred(problem: Problem) -> Rows:
     """The rows and targets of a problem."""
     share, centre, level = problem.shares, np.zeros(problem.d), 0.0
     if problem.bias:
-        centre, level = np.asarray(share @ problem.rows, np.float64), float(share @ problem.y)
+        mean = share / share.sum()
+        centre, level = np.asarray(mean @ problem.rows, np.float64), float(mean @ problem.y)
     root = np.sqrt(share)
     lines = np.ascontiguousarray(((problem.rows - centre) * root[:, None]).T, np.float64)
-    lines[np.einsum("ji,ji->j", lines, lines) <= (problem.n * np.finfo(float).eps * centre) ** 2] = 0.0
+    rounding = share.sum() * (problem.n * np.finfo(float).eps * centre) ** 2  # what that of the mean may leave
+    lines[np.einsum("ji,ji->j", lines, lines) <= rounding] = 0.0
     return Rows(lines, (problem.y - level) * root, centre, level)
 
 

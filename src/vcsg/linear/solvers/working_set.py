@@ -40,10 +40,6 @@ MOST = 0.8
 of them, epochs over those in use cost little beside a pass, and solve it further."""
 BLOCK = 64
 """The rows whose columns are copied together."""
-FLOOR = 1e-4
-"""The least curvature of a row, in units of its bound, so that a model has a minimum."""
-LEAST = 1e-8
-"""The least curvature of a row where there is no bound on it."""
 NARROW, TALL = 128, 4.0
 """The most features, and the fewest rows for each, for which second moments come first, and the fewest for which
 they come at all."""
@@ -258,7 +254,7 @@ def improved(
     It is nearer after so many passes, or where more than `price` of them are expected to be left, which is told, too.
     """
     terms, places = problem.penalty, columns.places(part)
-    floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
+    floor = residual_newton.least_curvature(problem.loss)
     share, w = columns.share(places), np.append(x[0, part], x[0, -1])
     whole = len(part) == problem.d
     most = MOST if whole else math.inf
