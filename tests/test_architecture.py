@@ -43,8 +43,8 @@ ORDER: dict[str, list[str]] = {
         "paired", "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
     ],
     "linear.solvers": [
-        "newton", "row_space", "takeover", "quasi_newton", "conjugate", "incremental", "lbfgs", "moments", "growing",
-        "dual", "working_set", "interior_point", "choice", "automatic", "family",
+        "newton", "row_space", "takeover", "quasi_newton", "conjugate", "incremental", "lbfgs", "moments",
+        "residual_newton", "growing", "dual", "working_set", "interior_point", "choice", "automatic", "family",
     ],
     "workloads": [
         "dataset", "claims", "folders", "streams", "archives", "idx", "cache", "download", "source", "mnist",

@@ -64,11 +64,11 @@ def test_a_model_is_minimised(form: str, even: bool, most: float, positive: bool
         model, np.zeros(14), jac=True, method="L-BFGS-B", bounds=[(0, None)] * 7 + negative,
         options={"ftol": 0, "gtol": 1e-12, "maxiter": 10**5, "maxfun": 10**6},
     )  # fmt: skip
-    w, v, squares = np.zeros(7), slopes.copy(), (part[:, :6] ** 2).T @ h
+    w, v = np.zeros(7), slopes.copy()
     columns = columns_of(dense, form)
     for _ in range(5):
         column_steps.model_minimum(
-            columns, places, h, v, squares, bias, w, l1, l2, positive, most, 0.0, 1e-13, math.inf
+            columns, places, h, v, bias, w, l1, l2, positive, most, 0.0, 1e-13, math.inf, math.inf, 0.0
         )
     np.testing.assert_allclose(v, slopes + h * (part @ w), atol=1e-12)
     assert model(np.concatenate([np.maximum(w, 0), np.maximum(-w, 0)]))[0] <= best.fun + 1e-12
@@ -85,6 +85,20 @@ def test_the_combination_with_the_shortest_step() -> None:
     equations = np.block([[steps @ steps.T, np.ones((m, 1))], [np.ones((1, m)), np.zeros((1, 1))]])
     np.testing.assert_allclose(found, np.linalg.solve(equations, np.append(np.zeros(m), 1.0))[:m], atol=1e-10)
     assert not column_steps.combination(np.zeros_like(points), found)
+
+
+def test_the_epochs_that_are_left_are_told_from_the_fall() -> None:
+    """Of moves that fall by the same factor both are exact, and one large fall alone says nothing of the next."""
+    falling = 100.0 * 0.5 ** np.arange(12)
+    assert column_steps.next_move(falling, 5) == falling[6]
+    assert column_steps.moves_left(falling, 6, 7, falling[11]) == pytest.approx(5.0)
+    assert column_steps.moves_left(falling, 11, 8, falling[11]) == 0.0
+    assert column_steps.moves_left(np.ones(12), 6, 7, 0.5) == math.inf
+    apart = np.where(np.arange(12) % 2 == 1, 100.0, falling)  # every second epoch is a jump
+    assert column_steps.moves_left(apart, 10, 9, falling[14 - 3]) == pytest.approx(1.0)
+    jump = np.array([1.0, 0.9, 0.01])
+    assert column_steps.next_move(jump, 2) == pytest.approx(0.009)
+    assert column_steps.next_move(np.array([1.0, 2.0, 3.0]), 2) == 3.0
 
 
 def test_extrapolation_ends_a_slow_descent() -> None:
@@ -465,9 +479,42 @@ def test_second_moments_take_over_where_columns_are_correlated() -> None:
     np.testing.assert_allclose(ours.coef_, exact.coef_, atol=1e-5)
 
 
+def test_second_moments_take_over_as_soon_as_many_epochs_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do within the time that they take themselves, and not where few epochs are left."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1200, 200))
+    for j in range(1, 200):
+        X[:, j] = 0.95 * X[:, j - 1] + np.sqrt(1 - 0.95**2) * X[:, j]
+    problem = Problem(X, X @ rng.normal(size=200), np.ones(1200), LOSSES["squared"], penalty=Penalty(l1=0.02))
+    start, price = np.zeros(problem.shape), working_set.PRICE[0] + working_set.PRICE[1] * 200
+    coarse = 0.2 * problem.anchor(start).norm
+
+    def passes(tol: float) -> float:
+        found = working_set.solve(problem, start, tol, Journal(1e4))
+        assert problem.anchor(found.x).norm <= tol
+        return found.history[-1].passes
+
+    fine, rough = passes(1e-6), passes(coarse)
+    assert fine < 1.5 * price
+    monkeypatch.setattr(working_set, "TALL", math.inf)
+    assert passes(1e-6) > 2 * price
+    assert passes(coarse) == rough < price
+
+
+def test_a_path_from_moments_begins_at_a_given_point() -> None:
+    known, unit = moments.moments(regression(True)), PATH_TERMS[0]
+    assert known is not None
+    cold = moments.solve_path(known, FALLING[-1:], unit, 1.0, 1e-9, 1e4, nothing)[0]
+    for away in (0.0, 3.0):  # also for the constant column, whose coefficient is 0
+        start = cold.x[0, :-1] + away
+        warm = moments.solve_path(known, FALLING[-1:], unit, 1.0, 1e-9, 1e4, nothing, start)[0]
+        np.testing.assert_allclose(warm.x, cold.x, atol=1e-6)
+        assert (warm.history[-1].passes == 1.0) == (away == 0.0)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_more_passes_never_end_at_a_larger_f() -> None:
-    """Second moments, from which coordinate descent begins at 0, take over where they have epochs to get ahead."""
+    """Second moments take over somewhere among these, and begin where coordinate descent over the rows has ended."""
     rng = np.random.default_rng(0)
     X = np.sqrt(0.95) * rng.normal(size=(1600, 1)) + np.sqrt(0.05) * rng.normal(size=(1600, 320))
     y = X[:, :20] @ rng.normal(size=20) + rng.normal(size=1600)

@@ -30,6 +30,12 @@ LEVEL = 1e-10
 """The variance of a column, relative to its mean square, below which it counts as constant beside an intercept."""
 POINTS = 5
 """The number of epochs after which their points are extrapolated (Anderson)."""
+LOOK, EARLY = 6, 0.25
+"""The epochs after which it is first asked how many are left, and those in units of the most that may be left."""
+BEYOND = 3.0
+"""The epochs that may be expected to be left, in units of those that the budget has: they mostly turn out fewer."""
+THERE, SLOW, USED_UP = 0, 1, 2
+"""How the descent on a model ended: at its minimum, with too many epochs left, or after as many as it may take."""
 
 
 @njit
@@ -66,16 +72,22 @@ def column_dot(columns: Any, j: int, v: Any, n: int) -> float:
 
 
 @inlined
-def weighted_square(columns: Any, j: int, h: Any, n: int) -> float:
-    """Σ h_i a_ij²."""
-    s = 0.0
+def column_sums(columns: Any, j: int, h: Any, v: Any, n: int) -> tuple[float, float, float]:
+    """Σ h_i a_ij², Σ h_i a_ij and Σ v_i a_ij, for one reading of the column."""
+    square, weighted, product = 0.0, 0.0, 0.0
     if len(columns) == 1:
         for i in range(n):
-            s += h[i] * columns[0][j * n + i] * columns[0][j * n + i]
+            a = columns[0][j * n + i]
+            square += h[i] * a * a
+            weighted += h[i] * a
+            product += v[i] * a
     else:
         for e in range(columns[2][j], columns[2][j + 1]):
-            s += h[columns[1][e]] * columns[0][e] * columns[0][e]
-    return s
+            a, i = columns[0][e], columns[1][e]
+            square += h[i] * a * a
+            weighted += h[i] * a
+            product += v[i] * a
+    return square, weighted, product
 
 
 @inlined
@@ -197,11 +209,29 @@ def extrapolate(points: Any, slopes: Any, h: Any, v: Any, w: Any, l1: float, l2:
             v[i] = there[i]
 
 
+@inlined
+def next_move(moves: Any, epoch: int) -> float:
+    """What the next epoch is expected to move, by the lesser of the last two falls: extrapolation makes one large."""
+    return float(moves[epoch] * min(1.0, max(moves[epoch] / moves[epoch - 1], moves[epoch - 1] / moves[epoch - 2])))
+
+
+@inlined
+def moves_left(moves: Any, epoch: int, count: int, bound: float) -> float:
+    """The epochs that are expected until one moves no more than `bound`, by how the least of the last `count` fell."""
+    span, least, before = count // 2, math.inf, math.inf
+    for i in range(epoch - count + 1, epoch + 1):
+        least = min(least, moves[i])
+        before = least if i <= epoch - span else before
+    if least <= bound:
+        return 0.0
+    return span * math.log(least / bound) / math.log(before / least) if least < before else math.inf
+
+
 @njit
 def model_minimum(
-    columns: Any, places: Any, h: Any, v: Any, squares: Any, bias: float, w: Any, l1: float, l2: float,
-    positive: bool, most: float, share: float, enough: float, budget: float,
-) -> float:  # fmt: skip
+    columns: Any, places: Any, h: Any, v: Any, bias: float, w: Any, l1: float, l2: float, positive: bool, most: float,
+    share: float, enough: float, budget: float, price: float, early: float,
+) -> tuple[float, int]:  # fmt: skip
     """Minimise the quadratic model over w (coefficients, the intercept last) by coordinate descent.
 
     The intercept follows every step, as if columns had the mean 0. An epoch over all columns is followed by some over
@@ -212,7 +242,6 @@ def model_minimum(
         places: the numbers of those of the working set.
         h: the curvature of every row.
         v: the slope of every row, which follows the steps.
-        squares: Σ h_i a_ij² for every column of the working set.
         bias: the value of the intercept's feature, 0 for none.
         w: the point, which moves.
         l1: the weight of ‖w‖₁.
@@ -222,18 +251,19 @@ def model_minimum(
         share: descent ends when the steps of an epoch are this share of those of the first.
         enough: it ends, too, when the gradient along the steps of an epoch has at most this norm.
         budget: it ends, too, after as many epochs, in units of all columns.
+        price: it ends, too, where more than so many epochs, or far more than the budget has, are expected to be left.
+        early: the epochs before which that is not asked.
 
     Returns:
-        The epochs it took, in units of all columns.
+        The epochs it took, in units of all columns, and how it ended.
     """
-    at, k, first, used, kept = located(columns), squares.size, 0.0, 0.0, 0
+    at, k, used, kept, alike = located(columns), places.size, 0.0, 0, 0
     whole, complete = summed(h) * bias * bias, True
     even = len(at) == 1 and h.min() == h.max()
     points, slopes = np.empty((POINTS + 1, w.size)), np.empty((POINTS + 1, v.size))
-    weight, sums, pull = summed(h), np.zeros(k), 0.0
+    weight, squares, sums, pull = summed(h), np.empty(k), np.empty(k), 0.0
+    moves = np.empty(EPOCHS)
     if whole > 0.0:
-        for j in range(k):
-            sums[j] = column_dot(at, places[j], pointer(h), v.size)
         pull = -summed(v) / weight
         w[k] += pull / bias
         for i in range(v.size):
@@ -241,8 +271,15 @@ def model_minimum(
     for epoch in range(EPOCHS):
         moved, visited, pull = 0.0, 0, 0.0  # the slopes are v + pull·h, and their sum is 0 where there is an intercept
         for j in range(k):
-            before, a = w[j], squares[j]
-            if a + l2 <= 0.0 or not (complete or before != 0.0):
+            before = w[j]
+            if not (complete or before != 0.0):
+                continue
+            if epoch == 0:
+                squares[j], sums[j], slope = column_sums(at, places[j], pointer(h), pointer(v), v.size)
+            else:
+                slope = column_dot(at, places[j], pointer(v), v.size)
+            a = squares[j]
+            if a + l2 <= 0.0:
                 continue
             visited += 1
             if whole > 0.0:
@@ -250,7 +287,7 @@ def model_minimum(
             if a <= LEVEL * squares[j]:  # a constant column: the intercept does what it could do, without a penalty
                 a, w[j] = squares[j], 0.0
             else:
-                target = a * before - column_dot(at, places[j], pointer(v), v.size) - pull * sums[j]
+                target = a * before - slope - pull * sums[j]
                 w[j] = (max(target - l1, 0.0) if positive else shrunk(target, l1)) / (a + l2)
             step = w[j] - before
             if step != 0.0:
@@ -266,12 +303,18 @@ def model_minimum(
             for i in range(v.size):
                 v[i] += pull * h[i]
         used += visited / max(k, 1)
-        first = moved if epoch == 0 else first
-        done = moved <= max(enough * enough, share * share * first)
-        if (done and complete) or used >= budget:
+        moves[epoch], alike = moved, alike + 1
+        bound = max(enough * enough, share * share * moves[0])
+        done = moved <= bound or (complete and alike > 2 and next_move(moves, epoch) <= bound)
+        if done and complete:
+            return used, THERE
+        if used >= budget:
             break
+        limit = min(price, BEYOND * (budget - used))
+        if alike > LOOK and used > early and moves_left(moves, epoch, alike, bound) * visited > limit * k:
+            return used, SLOW
         further = done or count_used(pointer(w), k) >= most * k
-        kept = kept + 1 if further == complete else 0
+        kept, alike = (kept + 1, alike) if further == complete else (0, 0)
         complete = further
         if epoch >= POINTS and not done:
             for j in range(w.size):
@@ -283,7 +326,7 @@ def model_minimum(
                 kept = -1
         else:
             kept = -1
-    return used
+    return used, USED_UP
 
 
 @njit
@@ -300,8 +343,9 @@ def set_margins(columns: Any, places: Any, bias: float, w: Any, z: Any) -> None:
 @njit
 def improve(
     columns: Any, places: Any, y: Any, weight: Any, code: int, scale: float, bias: float, floor: float, l1: float,
-    l2: float, positive: bool, most: float, w: Any, tol: float, budget: float,
-) -> tuple[float, float]:  # fmt: skip
+    l2: float, positive: bool, most: float, w: Any, gradient: Any, whole: bool, tol: float, budget: float,
+    price: float,
+) -> tuple[float, bool]:  # fmt: skip
     """Minimise f over the columns of a working set until ‖∇f‖ ≤ tol there: models, and steps to their minima.
 
     Args:
@@ -318,44 +362,49 @@ def improve(
         positive: whether coefficients stay at 0 or above.
         most: the share of the columns in use from which on every epoch goes over all of them.
         w: the point: a coefficient for each column of the working set, and the intercept; it moves.
+        gradient: the gradient of f's smooth part there, without the intercept.
+        whole: whether they are all columns, so that ∇f on them is measured by a pass over all rows afterwards.
         tol: the bound on ‖∇f‖.
         budget: the largest number of passes over the working set.
+        price: it ends, too, where a model's minimum is expected to need more than so many of them.
 
     Returns:
-        The passes over the working set, and ‖∇f‖ on it.
+        The passes over the working set, and whether a minimum needs too many.
     """
-    at, k, n, passes, norm = located(columns), places.size, y.size, 0.0, 0.0
+    at, k, n, passes, ended = located(columns), places.size, y.size, 0.0, USED_UP
     z, slopes, h, v, trial = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    gradient, squares, target = np.empty(k), np.empty(k), np.empty(k + 1)
+    target, early = np.empty(k + 1), EARLY * min(price, budget) if price < math.inf else math.inf
     set_margins(columns, places, bias, w, z)
     value = loss_terms(z, y, weight, code, scale, floor, slopes, h)
     for model in range(MODELS):
-        square, slope = 0.0, bias * summed(slopes)
-        norm = slope * slope
-        for j in range(k):
-            gradient[j] = column_dot(at, places[j], pointer(slopes), n) + l2 * w[j]
-            if model == 0 or code != SQUARED:  # now, while the column is in a cache
-                squares[j] = weighted_square(at, places[j], pointer(h), n)
-            slope = least_slope(gradient[j], w[j], l1, positive)
-            square += slope * slope
-        norm = math.sqrt(norm + square)
-        passes += 1.0
-        if norm <= tol or passes >= budget:
-            break
-        if model > 0 and code == SQUARED:  # without the rounding of the steps
-            set_margins(columns, places, bias, w, z)
-            loss_terms(z, y, weight, code, scale, floor, slopes, h)
+        if model > 0:
+            slope = bias * summed(slopes)
+            square = slope * slope
+            for j in range(k):
+                gradient[j] = column_dot(at, places[j], pointer(slopes), n) + l2 * w[j]
+                slope = least_slope(gradient[j], w[j], l1, positive)
+                square += slope * slope
             passes += 1.0
+            if math.sqrt(square) <= tol or passes >= budget:
+                break
+            if code == SQUARED:  # without the rounding of the steps
+                set_margins(columns, places, bias, w, z)
+                loss_terms(z, y, weight, code, scale, floor, slopes, h)
+                passes += 1.0
         for j in range(k + 1):
             target[j] = w[j]
         for i in range(n):
             v[i] = slopes[i]
         share = 0.0 if code == SQUARED else ROUGH
-        passes += model_minimum(
-            columns, places, h, v, squares, bias, target, l1, l2, positive, most, share, WITHIN * tol, budget - passes
+        used, ended = model_minimum(
+            columns, places, h, v, bias, target, l1, l2, positive, most, share, WITHIN * tol, budget - passes, price,
+            early - passes,
         )  # fmt: skip
+        passes += used
         if code == SQUARED:  # the model is f itself, and v are the slopes at its minimum
             w[:], slopes[:] = target, v
+            if ended == SLOW or (whole and ended == THERE):
+                break
             continue
         for i in range(n):
             v[i] = bias * (target[k] - w[k])
@@ -386,4 +435,4 @@ def improve(
         for j in range(k + 1):
             w[j] = target[j] if length == 1.0 else w[j] + length * (target[j] - w[j])
         passes += 1.0
-    return passes, norm
+    return passes, ended == SLOW

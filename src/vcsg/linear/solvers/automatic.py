@@ -9,7 +9,17 @@ from vcsg.linear.duality import duality_gap
 from vcsg.linear.kernels.order import Draws, sample
 from vcsg.linear.problem import Array, Problem, variance
 from vcsg.linear.solution import HistoryEntry, Journal, Solution
-from vcsg.linear.solvers import dual, growing, interior_point, lbfgs, newton, quasi_newton, row_space, working_set
+from vcsg.linear.solvers import (
+    dual,
+    growing,
+    interior_point,
+    lbfgs,
+    newton,
+    quasi_newton,
+    residual_newton,
+    row_space,
+    working_set,
+)
 from vcsg.linear.solvers.choice import PILOT, SOLVERS, choose, refusal, shape_of
 from vcsg.method.schedules import GrowingAnchor
 
@@ -67,6 +77,10 @@ def solve(
     journal.budget = passes
     if impatient and not found.converged:
         found = _by_newton(problem, start, tol, journal, found)
+    if hands_over and not found.converged and residual_newton.has_models(problem):
+        journal.budget = journal.passes + journal.left / 2
+        found = residual_newton.minimise_models(problem, found.x, tol, journal)
+        journal.budget = passes
     if hands_over and not found.converged and journal.left > 0:
         found = lbfgs.solve(problem, found.x, tol, journal)
     if not found.converged and journal.left <= 0:

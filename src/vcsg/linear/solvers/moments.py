@@ -90,8 +90,9 @@ def _weighted(problem: Problem, centre: Array, y: Array) -> tuple[Array, Array]:
 
 
 def solve_path(
-    known: Moments, alphas: Array, unit: Penalty, bias: float, tol: float, passes: float, tick: Callable[[int], None]
-) -> list[Solution]:
+    known: Moments, alphas: Array, unit: Penalty, bias: float, tol: float, passes: float, tick: Callable[[int], None],
+    start: Array | None = None,
+) -> list[Solution]:  # fmt: skip
     """The solutions for falling weights of an L1 penalty or a bound, each from those before.
 
     Args:
@@ -102,9 +103,12 @@ def solve_path(
         tol: the bound on ‖∇f‖, in units of the weight of ‖w‖₁ where that is below 1.
         passes: the largest number of passes for each weight, the first of which is its start; a pass reads all of G.
         tick: called again and again, with the number of solutions since the call before.
+        start: the coefficients at which the first weight begins; 0 unless given.
     """
     count, d = len(alphas), len(known.b)
     points, seen = np.zeros((count, d + 1)), np.zeros((count, 6))
+    if start is not None:
+        points[0, :d] = np.where(known.G.diagonal() > 0, start, 0.0)  # constant columns stay as they are
     epochs, moved = [np.empty((POINTS + 1, d)) for _ in range(2)], [np.empty(d) for _ in range(2)]
     room = moved[0], *epochs, np.empty(POINTS), np.empty((d, d)), moved[1], np.empty(d, np.int64)
     weights = np.ascontiguousarray(alphas, np.float64)

@@ -6,13 +6,15 @@ minimum with the L1 penalty by coordinate descent, a step shortened until f fall
 
 Least squares of few features and many rows, most of whose columns are to be used, are solved from their second moments
 first, where an epoch costs next to nothing. What rounding has left is then a working set's. With more features than
-that, the first working set has all columns.
+that, the first working set has all columns. Where more epochs are expected to be left than second moments cost, these
+take over; where rows are few for the features and epochs do not come to an end, Newton's method for the residuals.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ from vcsg.linear.kernels import column_steps as kernel
 from vcsg.linear.kernels.losses import SQUARED
 from vcsg.linear.problem import Array, PassResult, Problem, readable, violation
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import moments
+from vcsg.linear.solvers import moments, residual_newton
 
 Places = npt.NDArray[np.int64]
 
@@ -38,22 +40,20 @@ MOST = 0.8
 of them, epochs over those in use cost little beside a pass, and solve it further."""
 BLOCK = 64
 """The rows whose columns are copied together."""
-FLOOR = 1e-4
-"""The least curvature of a row, in units of its bound, so that a model has a minimum."""
-LEAST = 1e-8
-"""The least curvature of a row where there is no bound on it."""
 NARROW, TALL = 128, 4.0
 """The most features, and the fewest rows for each, for which second moments come first, and the fewest for which
 they come at all."""
-PRICE = (9.0, 0.15)
-"""The passes of coordinate descent after which second moments take over, and those for each feature: three times their
-price, for at that price it is mostly near its end."""
+PRICE = (3.0, 0.1)
+"""The passes of coordinate descent that take as long as second moments, and those for each feature."""
+NEWTON_PRICE, NEWTON_STEPS, NEWTON_PASSES = (4.0, 0.09), 60.0, 250.0
+"""The passes that take as long as a Newton step for the residuals, and those for each min(n, d)²/d; the steps that they
+mostly take, and the passes that they may count."""
+PATIENCE = 3.0
+"""The passes after which either takes over from coordinate descent whatever is left, in units of their price."""
 IN_USE = 0.5
 """The least share of the columns that are in use, or would be by their slopes at the start, for which they do."""
 MOMENT_PASSES = 4.0
 """The fewest passes left for which they do: they take one to see that, one for themselves, and one to measure ∇f."""
-EPOCHS = 100
-"""The epochs on them for which passes have to be left, where they take over: they begin at 0."""
 ROWS_EACH, EVEN = 1.2, 0.1
 """The fewest rows for each feature with which a working set has all columns at once, where as many are to be used, and
 how many of them the violations at the start have to be spread over: by chance small ones are those of most columns."""
@@ -114,10 +114,13 @@ def solve(
     """
     x, best = start.copy(), start
     known: PassResult | None = None  # at the best point
-    waiting, price = columns is None and has_moments(problem), PRICE[0] + PRICE[1] * problem.d
-    if waiting and moments_pay(problem, x, journal):
-        x, waiting = from_moments(problem, x, CLOSE * tol, journal), False
-    columns, taken_over = columns or Columns(problem), False
+    other = takeover(problem, columns is None)
+    if other.solve is from_moments and moments_pay(problem, x, journal):
+        x, other = from_moments(problem, x, CLOSE * tol, journal), ALONE
+    if journal.left < 2 * other.needed:
+        other = ALONE
+    patience, taken_over = min(PATIENCE * other.price, journal.left - other.needed), False
+    columns = columns or Columns(problem)
     threshold = 2 * problem.penalty.l1 - stronger if stronger else problem.penalty.l1
     while True:
         here = problem.anchor(x)
@@ -127,7 +130,7 @@ def solve(
             raise FloatingPointError(f"f = {here.value} and ‖∇f‖ = {here.norm}")
         if here.norm <= tol:
             return Solution(x, journal.history, True, "‖∇f‖ ≤ tol", last=here)
-        if known is None or (here.value, here.norm) < (known.value, known.norm):
+        if known is None or here.value < known.value or here.below(known):
             best, known, ended = x, here, ""
         else:
             journal.note("working-set", problem.n, known.value, known.norm)
@@ -145,12 +148,39 @@ def solve(
         else:
             bound = max(CLOSE * tol, FAR * here.norm)
         began = journal.passes
-        x = improved(problem, columns, part, x, bound, min(journal.left, price) if waiting else journal.left, journal)
-        price -= journal.passes - began
-        taken_over = waiting and price <= 0 and journal.left >= MOMENT_PASSES + EPOCHS * problem.d / problem.n
-        waiting = waiting and price > 0
-        if taken_over:
-            x = from_moments(problem, x, CLOSE * tol, journal)
+        x, slow = improved(problem, columns, part, x, here, bound, min(patience, journal.left), other.price, journal)
+        patience -= journal.passes - began
+        if other.solve and (slow or patience <= 0):
+            x, taken_over = other.solve(problem, x, CLOSE * tol, journal), True
+            other, patience = ALONE, math.inf
+        else:
+            taken_over = False
+
+
+class Takeover(NamedTuple):
+    """What takes over from coordinate descent where that is slow."""
+
+    solve: Callable[[Problem, Array, float, Journal], Array] | None
+    """Finds the solution from a point, for a bound on ‖∇f‖."""
+    price: float
+    """The passes of coordinate descent that take as long."""
+    needed: float
+    """The passes that it needs to be left."""
+
+
+ALONE = Takeover(None, math.inf, 0.0)
+"""Nothing does."""
+
+
+def takeover(problem: Problem, single: bool) -> Takeover:
+    """What takes over for a problem; along a path second moments have been tried before."""
+    if has_moments(problem):
+        price = PRICE[0] + PRICE[1] * problem.d
+        return Takeover(from_moments, price, MOMENT_PASSES) if single else ALONE
+    if residual_newton.taken(problem):
+        step = NEWTON_PRICE[0] + NEWTON_PRICE[1] * min(problem.n, problem.d) ** 2 / problem.d
+        return Takeover(residual_newton.minimise, NEWTON_STEPS * step, NEWTON_PASSES)
+    return ALONE
 
 
 def has_moments(problem: Problem) -> bool:
@@ -173,14 +203,15 @@ def moments_pay(problem: Problem, x: Array, journal: Journal) -> bool:
 
 
 def from_moments(problem: Problem, x: Array, tol: float, journal: Journal) -> Array:
-    """The point that has ‖∇f‖ ≤ tol by the second moments, but for rounding; x where these are not to be had."""
+    """The point that has ‖∇f‖ ≤ tol by the second moments but for rounding, from x; x where there are none."""
     known, l1 = moments.moments(problem), problem.penalty.l1
     if known is None:
         return x
     left = max(1.0, journal.left - 2)  # without those of the moments and of the solution
     passes = left * problem.n / problem.d  # of moments, of which an epoch reads d² numbers
     bound = tol / min(1.0, l1 or 1.0)
-    found = moments.solve_path(known, np.ones(1), problem.penalty, problem.bias, bound, passes, lambda _: None)[0]
+    one, start = np.ones(1), x[0, :-1]
+    found = moments.solve_path(known, one, problem.penalty, problem.bias, bound, passes, lambda _: None, start)[0]
     journal.passes += 1.0 + found.history[-1].passes * problem.d / problem.n
     return found.x
 
@@ -215,18 +246,24 @@ def spread(sizes: Array) -> float:
 
 
 def improved(
-    problem: Problem, columns: Columns, part: Places, x: Array, tol: float, budget: float, journal: Journal
-) -> Array:
-    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others; nearer, after so many passes."""
+    problem: Problem, columns: Columns, part: Places, x: Array, here: PassResult, tol: float, budget: float,
+    price: float, journal: Journal,
+) -> tuple[Array, bool]:  # fmt: skip
+    """The point that has ‖∇f‖ ≤ tol on some columns, from x, which is 0 on all others, or one nearer to it.
+
+    It is nearer after so many passes, or where more than `price` of them are expected to be left, which is told, too.
+    """
     terms, places = problem.penalty, columns.places(part)
-    floor = FLOOR * problem.loss.curvature if problem.loss.bounded else LEAST
+    floor = residual_newton.least_curvature(problem.loss)
     share, w = columns.share(places), np.append(x[0, part], x[0, -1])
-    most = MOST if len(part) == problem.d else math.inf
-    passes, _ = kernel.improve(
+    whole = len(part) == problem.d
+    most = MOST if whole else math.inf
+    passes, slow = kernel.improve(
         columns.stored, places, readable(problem.y), readable(problem.weight), problem.loss.code, problem.scale,
-        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, tol, budget / max(share, 1e-9),
+        problem.bias, floor, terms.l1, terms.l2, terms.positive, most, w, here.smooth[0, part], whole, tol,
+        budget / max(share, 1e-9), price / max(share, 1e-9),
     )  # fmt: skip
     journal.passes += share * passes
     found = np.zeros(problem.shape)
     found[0, part], found[0, -1] = w[:-1], w[-1]
-    return found
+    return found, slow
