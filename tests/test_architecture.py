@@ -34,13 +34,13 @@ ORDER: dict[str, list[str]] = {
         "loop", "session", "arguments", "cautions", "fitting",
     ],
     "linear": [
-        "kernels", "problem", "solution", "curvature", "independent", "inner_steps", "duality", "solvers",
-        "early_stopping", "inputs", "falling_scale", "blocks", "row_sample", "sampled_newton", "out_of_core",
+        "kernels", "problem", "solution", "curvature", "independent", "inner_steps", "duality", "row_sample", "solvers",
+        "early_stopping", "inputs", "falling_scale", "blocks", "sampled_newton", "out_of_core",
         "model", "classifier", "regressor", "path", "cross_validation", "precompile",
     ],
     "linear.kernels": [
-        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "sparse", "loops", "lazy",
-        "paired", "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
+        "notice", "compiled", "emitted", "lanes", "losses", "penalties", "rows", "dense", "sparse", "classes", "loops",
+        "lazy", "paired", "order", "hessian", "recursion", "newton_steps", "dual_steps", "column_steps", "gram_steps",
     ],
     "linear.solvers": [
         "newton", "row_space", "takeover", "quasi_newton", "conjugate", "incremental", "lbfgs", "moments",
