@@ -140,7 +140,7 @@ def test_compare_from_end_to_end() -> None:
     assert again.exit_code == 0, again.output
     assert _table(again.output) == _table(out)
     assert Path("again/page.html").is_file()
-    assert {path.suffix for path in Path("again/figures").iterdir()} == {".png", ".pdf"}
+    assert {path.suffix for path in Path("again/page-figures").iterdir()} == {".png", ".pdf"}
 
 
 def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
@@ -148,7 +148,7 @@ def test_a_method_that_diverges_is_named_and_the_others_are_compared() -> None:
     done = call(*words, "--set", "sgd-momentum.lr=1e300")
     assert done.exit_code == 1
     assert "vcsg: runs/default/sgd-momentum/seed-0: diverged: the loss is" in done.stderr
-    assert "SGD, momentum 0.9 (1 failed)" in done.stdout
+    assert "SGD, momentum 0.9, lr=1e+300 (1 failed)" in done.stdout
     assert "Lowest ‖∇f‖² at the end: " in done.stdout
 
 
@@ -547,7 +547,7 @@ def test_data_where() -> None:
     shown = call("data", "where", "--data-dir", "nowhere").output
     assert shown.startswith("Data sets are looked for in: nowhere\n")
     assert re.search(r"^mnist-mini +10,000 samples  in the package$", shown, re.MULTILINE)
-    assert re.search(r"^mnist +– samples  not found: vcsg data fetch mnist$", shown, re.MULTILINE)
+    assert re.search(r"^mnist +– samples  not found: vcsg data fetch mnist --data-dir nowhere$", shown, re.MULTILINE)
     assert call("data", "fetch", "mnist-mini").exit_code == 0
 
 
@@ -653,3 +653,93 @@ def test_another_study_in_the_folder_is_refused() -> None:
     done = call(*words, "--seeds", "1,0")
     assert done.exit_code == 2
     assert "study-output holds another study (seeds was 0, 1, now 1, 0)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--device", "mps"], "device 'mps': give cpu, cuda, or cuda:1"),
+        (["--threads", "100000"], "threads = 100000: give at most 1024"),
+        (["--seed", str(2**64)], f"seed {2**64}: give a whole number, at least 0 and below 2^64"),
+    ],
+)
+def test_a_run_that_no_machine_can_make_is_refused(words: list[str], told: str) -> None:
+    done = call("run", PROBLEM, "--method", "sgd", "--budget", "2passes", "--out", "one", *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert not Path("one").exists()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ("1000000000000", "seeds '1000000000000': give at most 10,000, or which, such as 0,5,7"),
+        (f"0,{2**64}", f"seed {2**64}: give a whole number, at least 0 and below 2^64"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused_before_work(seeds: str, told: str) -> None:
+    done = call("compare", PROBLEM, "--methods", "sgd", *TINY, "--seeds", seeds)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_a_problem_that_fits_no_memory_is_refused() -> None:
+    for n in (10**11, 10**22):
+        done = call("run", f"synthetic:n={n},d=50/least-squares", "--method", "sgd", "--budget", "2passes")
+        assert done.exit_code == 2
+        assert f"n = {n}, d = 50: {n:,} × 50 numbers take" in done.stderr
+
+
+def test_a_folder_holds_one_kind_of_thing() -> None:
+    """A study, a single run or an experiment: none writes into the folder of another."""
+    assert call("run", PROBLEM, "--method", "sgd", *TINY, "--out", "one").exit_code == 0
+    for command, what in ((["complexity"], "an experiment"), (["payoff"], "this")):
+        done = call(*command, "--out", "one")
+        assert done.exit_code == 2, done.output
+        assert f"one holds a single run: give another folder for {what}" in done.stderr
+    Path("experiment").mkdir()
+    Path("experiment/design.json").write_text("{}")
+    done = call("compare", PROBLEM, "--methods", "sgd", *TINY, "--out", "experiment")
+    assert done.exit_code == 2
+    assert "experiment holds an experiment: give another folder for a study" in done.stderr
+
+
+def test_two_pages_in_a_folder_have_pictures_of_their_own() -> None:
+    for name in ("a", "b"):
+        assert call("run", PROBLEM, "--method", "sgd", *TINY, "--out", name).exit_code == 0
+        assert call("report", name, "--out", f"pages/{name}.md").exit_code == 0
+    for name in ("a", "b"):
+        page = Path(f"pages/{name}.md").read_text(encoding="utf-8")
+        shown = re.findall(r"\]\(([^)]+\.png)\)", page)
+        assert shown
+        assert all(place.startswith(f"{name}-figures/") and Path("pages", place).is_file() for place in shown)
+
+
+def test_records_that_are_damaged_are_named() -> None:
+    assert call("run", PROBLEM, "--method", "svrg", "--budget", "4passes", "--out", "one").exit_code == 0
+    lines = Path("one/evaluations.jsonl").read_text(encoding="utf-8").splitlines()
+    for name, text, told in (
+        ("evaluations", re.sub(r'"train_loss": [^,}]+', '"train_loss": "abc"', lines[0]), "train_loss is no number"),
+        ("epochs", '{"epoch": 1}', "it has no passes"),
+        ("evaluations", "[1, 2]", "it is no record by names"),
+    ):
+        path = Path(f"one/{name}.jsonl")
+        before = path.read_text(encoding="utf-8")
+        path.write_text(text + "\n" + before, encoding="utf-8")
+        done = call("report", "one")
+        path.write_text(before, encoding="utf-8")
+        assert done.exit_code == 2
+        assert f"one/{name}.jsonl, line 1:" in done.stderr
+        assert told in done.stderr
+
+
+def test_a_closed_stdout_loses_no_files(tmp_path: Path) -> None:
+    """As by `| head`: what is to be written is written."""
+    program = [sys.executable, "-m", "vcsg", "compare", PROBLEM, "--methods", "sgd,gd", "--budget", "2passes"]
+    with subprocess.Popen(
+        [*program, "--seeds", "1", "--out", str(tmp_path / "out")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as told:
+        assert told.stdout is not None
+        told.stdout.close()
+        assert told.wait(120) == 0
+    assert (tmp_path / "out" / "report.html").is_file()

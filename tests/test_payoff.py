@@ -151,7 +151,7 @@ def test_every_combination_runs_and_is_kept(tmp_path: Path) -> None:
     words += ["--convex-passes", "2", "--convex-trial-passes", "2", "--target", "test-error=0.45", "--seeds", "1"]
     done = call(*words)
     assert done.exit_code == 0, done.output
-    assert "8 estimators × 3 step rules × 1 mini-batch sizes = 24 combinations" in done.stdout
+    assert "8 estimators × 3 step rules × 1 mini-batch size = 24 combinations" in done.stdout
     assert "The orthogonal step is left out on the convex problem" in done.stdout
     net, convex = payoff_cells.read(tmp_path / "out" / "payoff.json")
     for found, rules in ((net, RULES), (convex, RULES[:2])):

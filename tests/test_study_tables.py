@@ -27,8 +27,8 @@ def run(method: str, error: float | None, seconds: float = 1.0, **changes: Any) 
     label = changes.get("label", method.upper())
     config = RunConfig("w/net", method, label, {}, seed, {"passes": 2.0}, 0.5, protocol, n=1000, tests=2000)
     rows = [
-        {"passes": passes, "ifo": 1000 * passes, "seconds": passes * seconds / 2, "train_loss": 0.5, "grad_norm2": 0.1}
-        for passes in (1.0, 2.0)
+        {"passes": passes, "ifo": 1000 * passes, "seconds": passes * seconds / 2, "train_loss": loss, "grad_norm2": 0.1}
+        for passes, loss in ((1.0, 0.7), (2.0, 0.5))
     ]
     for row, value in zip(rows, (0.9, error), strict=True):
         if error is not None:
@@ -249,3 +249,22 @@ def test_one_method_alone_is_told_without_a_comparison() -> None:
 
 def test_runs_that_shared_the_machine_are_told() -> None:
     assert "2 runs at a time shared the machine" in said([run("sgd", 0.05), run("vcsg", 0.1)], jobs=2)[-1]
+
+
+def test_a_method_that_took_no_step_is_not_compared() -> None:
+    """Its first anchor may take the whole budget; what it then ends at is where it began."""
+    resting = run("svrg", 0.9)
+    for row in resting.evaluations:
+        row["train_loss"] = 2.3
+    found = said([resting, run("sgd", 0.05), run("adamw", 0.08)])
+    assert "SVRG took no step, for its first anchor took the whole budget: nothing can be said of it." in found
+    assert not any("variance reduction" in sentence for sentence in found)
+    assert any(sentence.startswith("Lowest test error at the end: SGD") for sentence in found)
+    alone = said([resting, run("sgd", 0.05)])
+    assert alone[0] == "Fewer than two methods are complete: there is nothing to compare."
+
+
+def test_runs_that_share_a_machine_are_no_more_than_there_are() -> None:
+    two = [run("sgd", 0.05), run("adamw", 0.08)]
+    assert any(sentence.startswith("2 runs at a time shared") for sentence in said(two, jobs=1000))
+    assert not any("at a time shared" in sentence for sentence in said(two[:1], jobs=4))

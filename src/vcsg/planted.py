@@ -50,7 +50,12 @@ def _draw(n: int, d: int, seed: int) -> tuple[np.random.Generator, Array, Array]
         if value < 1:
             raise ValueError(f"{name} = {value} must be ≥ 1; give the number of {meaning} to draw")
     rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((n, d)) / np.sqrt(np.arange(1, d + 1))
+    try:
+        rows = rng.standard_normal((n, d))
+    except (MemoryError, ValueError) as error:
+        size = f"{n:,} × {d:,} numbers take {8 * n * d / 2**30:,.0f} GiB"
+        raise ValueError(f"n = {n}, d = {d}: {size}, more than can be had; give fewer") from error
+    rows /= np.sqrt(np.arange(1, d + 1))
     rows[:, 0] += 0.3
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rng, rows, 2 * rng.standard_normal(d)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -34,11 +35,12 @@ def where(data_dir: options.DataDir = None, import_: options.Import = None) -> N
     with errors():
         imports.load(import_ or [])
     print("Data sets are looked for in:", ", ".join(map(str, data_folders(data_dir))))
+    folder = "" if data_dir is None else f" --data-dir {shlex.quote(data_dir)}"
     with errors():
         for name, source in workloads.data_sets().items():
             files = workloads.where(name, data_dir)
             if files is None:
-                remedy = f"vcsg data fetch {name}" if source.downloads else "copy its files there"
+                remedy = f"vcsg data fetch {name}{folder}" if source.downloads else "copy its files there"
                 print(f"{name:<14} {'–':>7} samples  not found: {remedy}")
                 continue
             there = workloads.samples_on_disk(name, data_dir)

@@ -32,6 +32,8 @@ def errors(interrupt: Interrupt | None = None) -> Iterator[None]:
         fail(f"{error.filename}: {error.strerror}" if known else str(error), 1)
     except ModuleNotFoundError as error:
         fail(str(error), 1)
+    except MemoryError as error:
+        fail(f"the memory does not suffice ({error}): give fewer samples or features, or fewer jobs at a time", 1)
     except KeyboardInterrupt:
         raise typer.Exit((interrupt or Interrupt()).status) from None
 
@@ -48,7 +50,7 @@ def check_folder(out: Path) -> None:
 
 def check_file(out: Path) -> None:
     """The same for an --out that names the file of a page."""
-    if out.is_dir() or out.suffix not in (".html", ".htm", ".md"):
+    if out.is_dir() or out.suffix.lower() not in (".html", ".htm", ".md"):
         what = "is a folder" if out.is_dir() else "does not end in .html or .md"
         raise ValueError(f"--out {out} {what}: give the name of a file, such as {out / 'report.html'}")
     check_folder(out.parent)

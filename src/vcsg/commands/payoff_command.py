@@ -67,6 +67,7 @@ def payoff(
     from vcsg.experiments.payoff.payoff_study import PayoffGrid
     from vcsg.experiments.payoff.ridge_logistic import NAME
     from vcsg.study.compare import parse_sizes
+    from vcsg.study.plan import check_place
     from vcsg.study.targets import Target
     from vcsg.study.view.tables import console
     from vcsg.training.interrupt import Interrupt
@@ -74,6 +75,9 @@ def payoff(
     interrupt = Interrupt()
     with errors(interrupt):
         check_folder(out)
+        check_place(out, "")
+        if records_only and not out.is_dir():
+            raise FileNotFoundError(f"{out} is not a folder: give one that `vcsg payoff` wrote")
         if only and only not in PROBLEMS:
             raise ValueError(f"only = {only!r}: choose {' or '.join(PROBLEMS)}, or leave it out for both")
         if not 0 < gap < float("inf"):

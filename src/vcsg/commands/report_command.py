@@ -32,8 +32,9 @@ def report(
     from vcsg.study.view.tables import console
 
     with errors():
-        if out is not None:
-            check_file(out)
+        place = out or folders[0] / "report.html"
+        if folders[0].is_dir() or out is not None:
+            check_file(place)
         imports.load(import_ or [])
         wanted = [Target.parse(text) for text in target or []]
         found = outcome.read_sections(folders)
@@ -41,9 +42,8 @@ def report(
         if wanted:
             found = [section.aiming_at(wanted) for section in found]
         outcome.print_outcome(console(), found)
-        drawn = draw(folders[0] if out is None else out.parent, found)
-        place = out or folders[0] / "report.html"
-        if place.suffix == ".md":
+        drawn = draw(folders[0] / "figures" if out is None else out.with_name(f"{out.stem}-figures"), found)
+        if place.suffix.lower() == ".md":
             made = outcome.write_markdown(found, place, drawn)
         else:
             made = outcome.write_report(found, folders, place, drawn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +89,8 @@ def reproduce(
         available, missing = paper.available(words(data_set or []), data_dir)
         chosen = paper.choose(words([methods]), words(protocol or []))
         for name in missing:
-            fetch = f"vcsg data fetch {paper.PAIRINGS[name].partition('/')[0]}"
+            where = "" if data_dir is None else f" --data-dir {shlex.quote(data_dir)}"
+            fetch = f"vcsg data fetch {paper.PAIRINGS[name].partition('/')[0]}{where}"
             print(f"The data of {name} are missing: fetch them with {fetch}", file=sys.stderr)
         if not available:
             raise DataError("the data of no data set were found: fetch one, or give --data-dir")

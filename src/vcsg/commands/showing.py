@@ -26,7 +26,7 @@ def conduct(study: Study, report: bool, interrupt: Interrupt) -> tuple[Outcome, 
     if not show(found, study.folder):
         print("No run has come to its first evaluation.")
     elif report and not done.interrupted:
-        drawn = draw(study.folder, found)
+        drawn = draw(study.folder / "figures", found)
         make_report(found, [study.folder], study.folder / "report.html", drawn)
     return done, found
 
@@ -35,7 +35,7 @@ def show_plan(study: Study, interrupt: Interrupt) -> float:
     """Print what is left to do of a study, and about how long that will take; returns the seconds."""
     from vcsg.study import compare
     from vcsg.study.outcome import print_table
-    from vcsg.study.view.plan_table import plan_sentence, plan_table, plan_title
+    from vcsg.study.view.plan_table import plan_sentence, plan_table, plan_title, time_left
     from vcsg.study.view.tables import console
 
     lines, shown = compare.look_ahead(study, interrupt), console()
@@ -43,7 +43,7 @@ def show_plan(study: Study, interrupt: Interrupt) -> float:
     if lines:
         print_table(shown, plan_table(lines))
     shown.print(plan_sentence(study, lines), highlight=False, markup=False)
-    return sum(line.total for line in lines) / study.jobs
+    return time_left(study, lines)
 
 
 def show(found: list[Section], folder: Path) -> bool:
@@ -58,12 +58,12 @@ def show(found: list[Section], folder: Path) -> bool:
     return True
 
 
-def draw(place: Path, found: list[Section]) -> list[Path]:
-    """Draw the figures, where matplotlib is installed; returns their files."""
+def draw(folder: Path, found: list[Section]) -> list[Path]:
+    """Draw the figures into a folder, where matplotlib is installed; returns their files."""
     from vcsg.study import outcome
 
     try:
-        made = outcome.draw_figures(place, found)
+        made = outcome.draw_figures(folder, found)
     except ModuleNotFoundError as error:
         print(f"No figures: {error}", file=sys.stderr)
         return []

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vcsg.experiments.pieces import Piece, Row, begin_worker, do, do_in_worker, record_path
 from vcsg.files import locked, sweep, write_text
+from vcsg.study.plan import check_place
 from vcsg.training.interrupt import Interrupt
 from vcsg.version import __version__
 
@@ -97,6 +98,7 @@ def conduct(
 def begin(folder: Path, identity: Row) -> None:
     """Write what is measured into the folder; what is there already has to be the same."""
     path = folder / DESIGN
+    check_place(folder, DESIGN)
     identity = dict(json.loads(json.dumps({**identity, "vcsg": __version__})))
     if path.exists():
         earlier = read_design(folder)

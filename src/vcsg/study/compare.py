@@ -36,6 +36,11 @@ from vcsg.training.interrupt import Interrupt, StopRequest
 from vcsg.training.saving import CHECKPOINT_SECONDS, check_seconds
 from vcsg.workloads import Workload
 
+MOST_SEEDS = 10_000
+"""The most seeds that a number may stand for."""
+MOST_THREADS = 1024
+"""The most threads of a run: with some ten thousand a process may crash."""
+
 
 def make_study(
     workload: str,
@@ -98,7 +103,7 @@ def make_study(
         raise ValueError("a run is to stop at its targets, and there is none: give one, such as test-error=0.025")
     if not found:
         raise ValueError("no methods: give at least one, such as vcsg")
-    seeds = tuple(dict.fromkeys(seeds))
+    seeds = tuple(map(check_seed, dict.fromkeys(seeds)))
     loaded = load_workload(workload, data_dir, _device(device))
     study = Study(
         folder=folder,
@@ -161,7 +166,7 @@ def _check_search(optimizer: FiniteSumOptimizer, study: Study) -> None:
 
 def conduct(study: Study, console: Console, interrupt: Interrupt | None = None) -> Outcome:
     """Make the missing runs of a study and show their progress; `interrupt` knows afterwards which signal ended it."""
-    plan.check_place(study)
+    plan.check_place(study.folder)
     with locked(study.folder):
         plan.begin(study)
         todo = tasks.plan(study)
@@ -247,10 +252,19 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() for part in parts if part) or not any(parts):
         raise ValueError(f"seeds {text!r}: give how many, such as 3, or which, such as 0,5,7")
     if len(parts) > 1:
-        return tuple(int(part) for part in parts if part)
+        return tuple(check_seed(int(part)) for part in parts if part)
     if int(text) == 0:
         raise ValueError("seeds '0': give at least 1; for the seed 0 alone give 1")
+    if int(text) > MOST_SEEDS:
+        raise ValueError(f"seeds {text!r}: give at most {MOST_SEEDS:,}, or which, such as 0,5,7")
     return tuple(range(int(text)))
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if torch's generators take it."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed {seed}: give a whole number, at least 0 and below 2^64")
+    return seed
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -279,6 +293,8 @@ def _check_numbers(
     for name, value, least in (*counts, ("search-jobs", 1 if search_jobs is None else search_jobs, 1)):
         if value < least:
             raise ValueError(f"{name} = {value}: give a whole number, at least {least}")
+    if threads > MOST_THREADS:
+        raise ValueError(f"threads = {threads}: give at most {MOST_THREADS}")
 
 
 def _device(name: str) -> str:
@@ -286,6 +302,8 @@ def _device(name: str) -> str:
         kind = torch.device(name).type
     except RuntimeError as error:
         raise ValueError(f"device {name!r}: give cpu, cuda, or cuda:1") from error
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device {name!r}: give cpu, cuda, or cuda:1")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: torch finds no CUDA device here; give cpu")
     return name

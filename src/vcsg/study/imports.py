@@ -74,7 +74,7 @@ def _resolve(name: str) -> str:
 def _import(name: str) -> ModuleType:
     try:
         return _import_file(Path(name)) if _is_path(name) else _import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
         line = f", line {own[-1].lineno}" if own else ""
         raise ValueError(f"--import {name}{line}: {type(error).__name__}: {error}") from error

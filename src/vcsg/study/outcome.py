@@ -60,13 +60,13 @@ def print_table(console: Console, table: Table) -> None:
         console.print(line.rstrip(), highlight=False, markup=False)
 
 
-def draw_figures(place: Path, found: Iterable[Section]) -> list[Path]:
-    """Draw the figures of all runs into the folder "figures" below `place`. (Needs matplotlib.)"""
+def draw_figures(folder: Path, found: Iterable[Section]) -> list[Path]:
+    """Draw the figures of all runs into a folder. (Needs matplotlib.)"""
     from vcsg.study.view import figures
 
     found = list(found)
     runs: list[RunRecord] = [run for section in found for run in section.runs]
-    return figures.draw(runs, place / "figures", {section.workload: section.asked for section in found})
+    return figures.draw(runs, folder, {section.workload: section.asked for section in found})
 
 
 def write_report(found: list[Section], folders: Sequence[Path], path: Path, pictures: Iterable[Path] = ()) -> Path:

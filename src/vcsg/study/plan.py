@@ -125,10 +125,15 @@ def _asked(entry: Entry) -> Row:
     return {**entry.options, **sizes}
 
 
-def check_place(study: Study) -> None:
-    """Refuse a folder that holds a single run."""
-    if (study.folder / "run.json").exists():
-        raise ValueError(f"{study.folder} holds a single run: give another folder for the study")
+KINDS = {"run.json": "a single run", "study.json": "a study", "design.json": "an experiment"}
+"""What a folder holds, by the file that is in it."""
+
+
+def check_place(folder: Path, own: str = "study.json") -> None:
+    """Refuse a folder that holds something else than what has the file `own`."""
+    for name, what in KINDS.items():
+        if name != own and (folder / name).exists():
+            raise ValueError(f"{folder} holds {what}: give another folder for {KINDS.get(own, 'this')}")
 
 
 def begin(study: Study) -> None:
@@ -137,7 +142,7 @@ def begin(study: Study) -> None:
     A study may grow by methods and by seeds, and a part of it may be asked for: what is there stays, and study.json
     names all of it. Its first seed stays, with which searches are made.
     """
-    check_place(study)
+    check_place(study.folder)
     path, found = study.folder / "study.json", study.as_json()
     if path.exists():
         earlier = read(study.folder)

@@ -25,6 +25,8 @@ FORMAT = 1
 Row = dict[str, Any]
 
 EVALUATIONS, EPOCHS = "evaluations.jsonl", "epochs.jsonl"
+WORDS = ("regime",)
+"""What a line has that is a word and no number."""
 WEIGHTS = "weights.safetensors"
 
 
@@ -118,14 +120,14 @@ def _read(head: Path) -> RunRecord:
             status=found["status"],
             message=found["message"],
             notes=found["notes"],
-            evaluations=list(_rows(head.parent / EVALUATIONS)),
-            epochs=list(_rows(head.parent / EPOCHS)),
+            evaluations=list(_rows(head.parent / EVALUATIONS, ("ifo", "passes", "seconds"))),
+            epochs=list(_rows(head.parent / EPOCHS, ("epoch", "passes", "anchor_size"))),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{head} is not the record of a run ({error!r}): remove the folder or leave it out") from error
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Row]:
     """The complete lines of a file; a run that was killed may have left its last line cut off."""
     if not path.exists():
         return
@@ -133,6 +135,20 @@ def _rows(path: Path) -> Iterator[Row]:
         if not line.endswith(b"\n") and number == len(lines):
             return
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
+            row = json.loads(line)
+            _check_row(row, needed)
+        except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:60]!r} is not a record ({error})") from error
+        yield row
+
+
+def _check_row(row: Any, needed: tuple[str, ...]) -> None:
+    """Raise a ValueError unless a line has what every record has, and numbers where these are looked for."""
+    if not isinstance(row, dict):
+        raise ValueError("it is no record by names")
+    missing = [name for name in needed if name not in row]
+    if missing:
+        raise ValueError(f"it has no {missing[0]}")
+    texts = [name for name, value in row.items() if isinstance(value, str) and name not in WORDS]
+    if texts:
+        raise ValueError(f"{texts[0]} is no number")

@@ -117,7 +117,7 @@ def check_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
         if ours.get(name) != theirs.get(name):
             raise ValueError(
                 f"{path} is of another run: its {name} is {theirs.get(name)!r}, here it is {ours.get(name)!r}. "
-                "Continue with the same settings, or give another folder"
+                f"Continue with the same settings, such as {name} = {theirs.get(name)!r}, or give another folder"
             )
 
 

@@ -116,7 +116,8 @@ def _any_libsvm(name: str, data_dir: Folder) -> Files:
 
 def _missing(wanted: Source, data_dir: Folder) -> DataError:
     places = ", ".join(map(str, data_folders(data_dir)))
-    remedy = f"copy them there, or download them: vcsg.workloads.fetch({wanted.name!r})"
+    where = "" if data_dir is None else f", data_dir={str(data_dir)!r}"
+    remedy = f"copy them there, or download them: vcsg.workloads.fetch({wanted.name!r}{where})"
     return DataError(
         f"the files of {wanted.name} are not in {places}, or not all of them: "
         + (remedy if wanted.downloads else "copy them there, or give the folder that has them")

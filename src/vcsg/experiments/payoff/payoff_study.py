@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,16 @@ class PayoffGrid:
         """What will be run, in words."""
         cells = len(self.methods)
         passes = cells * (self.trials * self.trial_passes + self.seeds * self.passes)
+        found = f"{_count(self.estimators, 'estimator')} × {_count(self.rules, 'step rule')}"
         return (
-            f"{len(self.estimators)} estimators × {len(self.rules)} step rules × {len(self.sizes)} mini-batch sizes = "
-            f"{cells} combinations; for each {self.trials} short runs of {self.trial_passes:g} passes choose the step, "
-            f"then {self.seeds} seeds of {self.passes:g} passes: {passes:,.0f} passes in all"
+            f"{found} × {_count(self.sizes, 'mini-batch size')} = {_count(self.methods, 'combination')}; for each "
+            f"{self.trials} short runs of {self.trial_passes:g} passes choose the step, then "
+            f"{_count(range(self.seeds), 'seed')} of {self.passes:g} passes: {passes:,.0f} passes in all"
         )
+
+
+def _count(values: Sequence[object], name: str) -> str:
+    return f"{len(values)} {name}{'s' * (len(values) != 1)}"
 
 
 def make_payoff_study(workload: str, folder: Path, grid: PayoffGrid, **options: Any) -> Study:

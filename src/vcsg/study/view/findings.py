@@ -12,8 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from vcsg.study.budgets import Budget
-from vcsg.study.methods import reduces_variance
+from vcsg.study.methods import anchored, reduces_variance
+from vcsg.study.records import Row
 from vcsg.study.targets import Target
+from vcsg.study.view.configurations import line_of
 from vcsg.study.view.sections import Section
 from vcsg.study.view.summary import PAPERS, Line, Spread
 from vcsg.study.view.words import SCALES, amount, measured, metric_name, short, target_text
@@ -32,6 +34,7 @@ def findings(section: Section) -> list[str]:
     if not section.lines:
         return ["No run has been made yet."]
     lines = [line for line in section.lines if set(line.status) <= {"finished", "failed"}]
+    lines = [line for line in lines if not _rests(section, line)]
     if lines == section.lines and len(lines) == 1:
         return [*_single(section), *_cautions(section)]
     if len(lines) < 2:
@@ -307,15 +310,33 @@ def _fastest(lines: list[Line], name: str, target: Target) -> Line | None:
 # --- cautions and names
 
 
+def _rests(section: Section, line: Line) -> bool:
+    """Whether no run of a method left its start, as where the first anchor took the whole budget."""
+    own = [run for run in section.runs if line_of(run) == (line.workload, line.protocol, line.method, line.label)]
+    done = [run.evaluations for run in own if run.status == "finished"]
+    return bool(done) and all(len(rows) > 1 and all(_same(rows[0], row) for row in rows[1:]) for rows in done)
+
+
+def _same(first: Row, later: Row) -> bool:
+    """Whether all that two evaluations measured is the same, but for how far the run was."""
+    return all(first[name] == later[name] for name in ("train_loss", *ENDS) if name in first and name in later)
+
+
+def _whole(line: Line) -> str:
+    return ", for its first anchor took the whole budget" if anchored(line.method) else ""
+
+
 def _cautions(section: Section) -> list[str]:
-    said = []
+    rested = [line for line in section.lines if _rests(section, line)]
+    said = [f"{line.label} took no step{_whole(line)}: nothing can be said of it." for line in rested]
     if len(section.lines) > 1 and max(line.seeds for line in section.lines) == 1:
         said.append("Every method ran with one seed: this is a demonstration, not a study.")
     broken = sum(run.status != "finished" for run in section.runs)
     if broken:
         said.append(f"{broken} {'run' if broken == 1 else 'runs'} did not finish; the reasons are listed.")
-    if section.jobs > 1:
-        said.append(f"{section.jobs} runs at a time shared the machine, so each took longer than it would alone.")
+    jobs = min(section.jobs, len(section.runs))
+    if jobs > 1:
+        said.append(f"{jobs} runs at a time shared the machine, so each took longer than it would alone.")
     if section.repeated:
         again = "; ".join(section.repeated)
         said.append(f"Run more than once with the same settings: {again}. The run that went furthest counts.")

@@ -36,12 +36,19 @@ def plan_sentence(study: Study, lines: Sequence[Forecast]) -> str:
     runs, total = sum(line.runs for line in lines if line.protocol), sum(line.total for line in lines)
     if not lines:
         return "All runs are made already: nothing is left to do."
-    several = f"; {study.jobs} at a time, about {duration(total / study.jobs)}" if study.jobs > 1 else ""
+    jobs = min(study.jobs, sum(line.runs for line in lines))
+    several = f"; {jobs} at a time, about {duration(time_left(study, lines))}" if jobs > 1 else ""
     shared = " if the machine has the cores for them" if several else ""
     return (
-        f"{runs} runs, about {duration(total)} with their evaluations{several}{shared}. That is estimated from a "
-        "second of each method on this machine as it is now: it may well be half or twice as long."
+        f"{runs} run{'s' * (runs != 1)}, about {duration(total)} with their evaluations{several}{shared}. That is "
+        "estimated from a second of each method on this machine as it is now: it may well be half or twice as long."
     )
+
+
+def time_left(study: Study, lines: Sequence[Forecast]) -> float:
+    """The seconds that all of it takes, with as many runs at a time as there are: no less than the longest of them."""
+    jobs = max(1, min(study.jobs, sum(line.runs for line in lines)))
+    return max([sum(line.total for line in lines) / jobs, *(line.seconds for line in lines)])
 
 
 def duration(seconds: float) -> str:

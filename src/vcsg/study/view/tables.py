@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -27,10 +29,18 @@ class Column:
     right: bool = True
 
 
+class Lasting(Console):
+    """A console that may be closed, as by `head`: nothing more is shown, and files are written all the same."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console(stderr: bool = False, quiet: bool = False) -> Console:
     """A console on stdout or stderr. Without a terminal its text has a fixed width, no colour and no control codes."""
-    made = Console(stderr=stderr, quiet=quiet)
-    return made if made.is_terminal else Console(stderr=stderr, quiet=quiet, width=WIDTH, no_color=True)
+    made = Lasting(stderr=stderr, quiet=quiet)
+    return made if made.is_terminal else Lasting(stderr=stderr, quiet=quiet, width=WIDTH, no_color=True)
 
 
 def tables(runs: list[RunRecord], targets: list[Target], width: int) -> list[Table]:
@@ -175,7 +185,7 @@ def duration(seconds: float) -> str:
 def remarks(runs: list[RunRecord], targets: Iterable[Target]) -> list[str]:
     """What a reader of the table in a terminal has to know, and what went wrong."""
     seeds = {run.config.seed for run in runs if run.config.role == "run"}
-    medians = ["Numbers are medians over the seeds, with the least and the largest below them."]
+    medians = ["Numbers are medians over the seeds, with the least and the largest below them where they differ."]
     return (medians if len(seeds) > 1 else []) + notes(runs, targets) + _about_failures(runs)
 
 
