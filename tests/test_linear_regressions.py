@@ -280,3 +280,41 @@ def test_what_cannot_be_fitted_is_refused(options: dict[str, Any], fit: dict[str
     y[0] = fit.pop("y", y[0])
     with pytest.raises(ValueError, match=text):
         LinearRegressor(**options).fit(X, y, **fit)
+
+
+def weighted_quantiles(n: int, weight: Any, shift: float = 0.0, **options: Any) -> tuple[LinearRegressor, Any, Any]:
+    """A fit of the 0.3-quantile without a penalty, its problem's rows with the intercept, and its targets."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    y = X @ rng.normal(size=4) + rng.standard_t(3, size=n) * (1 + np.abs(X[:, 0])) + shift
+    return LinearRegressor("quantile", quantile=0.3, penalty=None, **options).fit(X, y, weight), X, y
+
+
+def pinball(model: Any, X: Any, y: Any, weight: Any) -> float:
+    r = y - model.predict(X)
+    return float(weight @ np.maximum(0.3 * r, -0.7 * r) / weight.sum())
+
+
+@pytest.mark.parametrize("n", [200, 12_000])
+@pytest.mark.parametrize("kind", ["skewed", "nearly none", "few"])
+def test_quantiles_of_rows_with_weights_of_many_sizes(n: int, kind: str) -> None:
+    """Beside scikit-learn's linear programming, on the rows that weigh."""
+    weight = {
+        "skewed": np.random.default_rng(1).exponential(size=n) ** 8,
+        "nearly none": np.where(np.arange(n) % 2, 1.0, 1e-30),
+        "few": (np.arange(n) < 40) * 1.0,
+    }[kind]
+    model, X, y = weighted_quantiles(n, weight)
+    heavy = weight > 1e-9 * weight.max()
+    peer = QuantileRegressor(quantile=0.3, alpha=0).fit(X[heavy], y[heavy], sample_weight=weight[heavy])
+    least = pinball(peer, X, y, weight)
+    assert 0 <= model.duality_gap_ <= 1e-4
+    assert pinball(model, X, y, weight) <= least + model.duality_gap_ + 1e-9
+
+
+def test_the_bound_of_a_quantile_is_no_smaller_than_rounding() -> None:
+    """Where targets are far from 0 the difference of two values of f may even be negative."""
+    model, _, _ = weighted_quantiles(12_000, None, shift=1e8, tol=1e-6)
+    assert np.finfo(float).eps * 1e7 < model.duality_gap_ <= 1e-6
+    with pytest.warns(ConvergenceWarning, match="for rounding"):
+        weighted_quantiles(12_000, None, shift=1e8, tol=1e-10)

@@ -24,7 +24,7 @@ from vcsg.linear.kernels.losses import GEMAN_MCCLURE, HUBER, SQUARED, WELSCH
 from vcsg.linear.problem import Array, Penalty, Problem
 from vcsg.linear.regressor import LinearRegressor
 from vcsg.linear.solution import Journal, Solution
-from vcsg.linear.solvers import moments, working_set
+from vcsg.linear.solvers import moments, residual_newton, working_set
 from vcsg.linear.solvers.automatic import solve
 from vcsg.linear.solvers.choice import shape_of
 
@@ -186,15 +186,19 @@ def _from_rows(
         x = without_features(problem, tol)
     columns: working_set.Columns | None = None
     part = problem.with_penalty(unit)
-    lasso = shape_of(part, x, tol).lasso
+    shape = shape_of(part, x, tol)
+    hands_over = shape.columns_passes < passes and residual_newton.has_models(part)
     for alpha in map(float, alphas):
         terms = unit.times(alpha)
         part = part.with_penalty(terms)  # and with what the part before has found about the rows
-        if lasso:
+        if shape.lasso:
             columns = columns or working_set.Columns(part)
-            journal = Journal(passes)
+            journal = Journal(shape.columns_passes if hands_over else passes)
             solution = working_set.solve(part, x, in_units(tol, terms), journal, columns, stronger)
-            solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), "working-set"
+            if hands_over and not solution.converged:
+                journal.budget = passes
+                solution = residual_newton.minimise_models(part, solution.x, in_units(tol, terms), journal)
+            solution.gap, solution.solver = duality_gap(part, solution.x, solution.last), ", then ".join(journal.stages)
             stronger = terms.l1
         else:
             solution = solve(part, x, tol, passes, seed)

@@ -36,12 +36,16 @@ PART, FEWEST = 0.5, 4.0
 """The rows of a part, in units of (n·unknowns)^(2/3), and the fewest parts for which rows are replaced by means."""
 ROUGH = 0.5
 """The duality gap of a part, in units of f and the unknowns for each row, by which its solution is off anyway."""
+LEAST = 1e-18
+"""The least weight of a row that is not left out, in units of the largest: its dual number has little room to move."""
+ROUNDING = np.finfo(np.float64).eps
+"""What rounding may leave of f and of the dual's value, in units of f here and at 0."""
 TINY = 1e-30
 """What keeps the norm of a row above 0."""
 COARSE = 0.001
 """The largest duality gap that ends the search whatever the tolerance, in units of f: y may have small units."""
 PATIENCE = 20
-"""The most steps in a row that find no smaller duality gap: the first ones may go up."""
+"""The most steps in a row that find neither a smaller duality gap nor a larger bound: the first ones may go up."""
 SHORT = 0.995
 """The share of the way to the bounds that a step goes."""
 
@@ -130,7 +134,7 @@ class CentralPath:
 
 def begin(problem: Problem) -> CentralPath:
     """The start: β = 0 and θ = 0, with p − q = y and both above 0."""
-    used = problem.weight > 0
+    used = problem.weight > LEAST * problem.weight.max()  # without the others f is no larger, as a bound has to be
     rows, y, weight = problem.rows[used], problem.y[used], problem.weight[used] / problem.n
     bias = np.full((len(y), 1 if problem.bias else 0), problem.bias)
     l1, d = problem.penalty.l1, problem.d
@@ -173,8 +177,8 @@ def follow(problem: Problem, tol: float, share: float, journal: Journal, n: int)
 
     The point comes first. A step counts as a pass over as many of n rows as the problem has.
     """
-    path, close = begin(problem), CLOSE * at_zero(problem)
-    best, least, lowest, waiting = np.zeros(problem.shape), math.inf, math.inf, 0
+    path, zero = begin(problem), at_zero(problem)
+    best, least, lowest, bound, waiting = np.zeros(problem.shape), math.inf, math.inf, -math.inf, 0
     if not (np.isfinite(path.y).all() and np.isfinite(path.rows.sum())):
         raise FloatingPointError("f is not finite")
     for _ in range(STEPS):
@@ -186,14 +190,15 @@ def follow(problem: Problem, tol: float, share: float, journal: Journal, n: int)
         journal.passes += problem.n / n
         x = path.point(problem)
         value = problem.anchor(x, keep=False).value
-        gap = max(value - path.lower, 0.0) + rest
+        gap = max(value - path.lower, 0.0) + rest + ROUNDING * (value + zero)
         if not math.isfinite(gap):
             break
         journal.note("interior-point", problem.n, value, gap)
-        waiting = 0 if gap < least else waiting + 1
+        waiting = 0 if gap < least or path.lower > bound else waiting + 1
+        bound = max(bound, path.lower)
         if gap < least:
             best, least, lowest = x, gap, value
-        if (gap <= tol and gap <= max(share * value, close)) or journal.left <= 0 or waiting > PATIENCE:
+        if (gap <= tol and gap <= max(share * value, CLOSE * zero)) or journal.left <= 0 or waiting > PATIENCE:
             break
     if not math.isfinite(least):
         raise FloatingPointError("the steps from the start are not finite")
@@ -204,24 +209,27 @@ def follow(problem: Problem, tol: float, share: float, journal: Journal, n: int)
 
 def by_parts(problem: Problem, tol: float, journal: Journal, size: int, seed: int) -> tuple[Array, float]:
     """Minimise with most rows in two means; with all of them, where many are not on the side that a part tells."""
-    n, close = problem.n, CLOSE * at_zero(problem)
-    part = problem.subset(sample(n, size, Draws(seed)))
+    n, zero, weighing = problem.n, at_zero(problem), np.flatnonzero(problem.weight > 0)
+    part = problem.subset(weighing[sample(len(weighing), min(size, len(weighing)), Draws(seed))])
     x, _ = follow(part, math.inf, ROUGH * (problem.d + 1) / size, journal, n)
     r = residuals(problem, x)
     above, near, kept, used = r > 0, np.abs(r) / uncertainty(problem), np.zeros(n, bool), 0
     kept[np.argpartition(near, size)[:size]] = True
+    journal.passes += 1.5  # a product with all rows is half a pass: of f at 0, the residuals, and the norms of rows
     while used + kept.sum() <= n:
         used += int(kept.sum())
         small = lumped(problem, kept, above)
         x, gap = follow(small, tol / 2, COARSE / 2, journal, n)
         value = problem.anchor(x, keep=False).value
-        gap += value - small.anchor(x, keep=False).value
+        gap += max(value - small.anchor(x, keep=False).value, 0.0) + ROUNDING * (value + zero)
         r = residuals(problem, x)
-        journal.passes += 1
+        journal.passes += 1.5  # of the means, f, and the residuals
         journal.note("interior-point", n, value, gap)
         wrong = np.flatnonzero(~kept & (above != (r > 0)))
-        if (gap <= tol and gap <= max(COARSE * value, close)) or journal.left <= 0 or not wrong.size:
+        if (gap <= tol and gap <= max(COARSE * value, CLOSE * zero)) or journal.left <= 0:
             return x, gap
+        if not wrong.size:
+            break
         # Too few rows lead far off, where most signs are others: those that were nearest to 0 come first.
         kept[wrong[np.argsort(near[wrong])[: kept.sum()]]] = True
     return follow(problem, tol, COARSE, journal, n)

@@ -138,7 +138,9 @@ def centred(problem: Problem) -> Rows:
         mean = share / share.sum()
         centre, level = np.asarray(mean @ problem.rows, np.float64), float(mean @ problem.y)
     root = np.sqrt(share)
-    lines = np.ascontiguousarray(((problem.rows - centre) * root[:, None]).T, np.float64)
+    lines = np.array(problem.rows.T, np.float64, order="C")  # one copy, and no other of this size
+    lines -= centre[:, None]
+    lines *= root
     rounding = share.sum() * (problem.n * np.finfo(float).eps * centre) ** 2  # what that of the mean may leave
     lines[np.einsum("ji,ji->j", lines, lines) <= rounding] = 0.0
     return Rows(lines, (problem.y - level) * root, centre, level)
