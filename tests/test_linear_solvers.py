@@ -618,3 +618,14 @@ def test_a_rational_penalty_without_a_minimum_says_so() -> None:
     model = LinearClassifier(penalty="rational", alpha=1e-4, tol=1e-8, max_iter=200, random_state=0)
     with pytest.warns(ConvergenceWarning, match="may have no minimum where the classes can be told apart"):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize("weight", [None, (1.0, 0.0, 0.0)])
+def test_a_single_row_of_many_features_is_met_by_the_intercept(weight: tuple[float, ...] | None) -> None:
+    """All features are 0 about their means then, and no direction among them leads down."""
+    rows = 1 if weight is None else 3
+    X = np.random.default_rng(0).normal(size=(rows, 1500))
+    y = np.array([5.0, 1.0, 2.0])[:rows]
+    model = LinearRegressor(penalty="l2", alpha=1e-3).fit(X, y, weight if weight is None else np.array(weight))
+    assert model.intercept_ == pytest.approx(5.0, rel=1e-12)
+    assert np.abs(model.coef_).max() <= 1e-12

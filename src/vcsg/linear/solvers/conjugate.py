@@ -40,6 +40,7 @@ class ParabolicSearch(Search):
         x, here, trial = self.x, self.here, np.empty(self.x.shape)
         slope = self.aim(trial)
         if not slope < 0:
+            self.look()  # the best intercept may be all there was to find, as for a single row
             return "no direction leads down any more"
         if self.stretch != 1.0:
             np.add(x, self.stretch * self.inverse.direction, out=trial)
