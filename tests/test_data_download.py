@@ -189,7 +189,7 @@ def test_fetch_into_a_folder(toy: Source, server: Server, tmp_path: Path) -> Non
 
 
 def test_a_folder_that_was_given_is_not_filled_by_loading(toy: Source, server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"toy are not in {tmp_path}.*fetch\('toy'\)"):
+    with pytest.raises(DataError, match=rf"toy are not in {tmp_path}.*fetch\('toy', data_dir='{tmp_path}'\)"):
         load_data_set("toy", data_dir=tmp_path)
     assert server.asked == []
 
