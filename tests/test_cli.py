@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -733,13 +734,15 @@ def test_records_that_are_damaged_are_named() -> None:
         assert told in done.stderr
 
 
-def test_a_closed_stdout_loses_no_files(tmp_path: Path) -> None:
-    """As by `| head`: what is to be written is written."""
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_loses_nothing_else(closed: str, tmp_path: Path) -> None:
+    """As stdout is by `| head`: what is to be written is written, and the other stream is as ever."""
     program = [sys.executable, "-m", "vcsg", "compare", PROBLEM, "--methods", "sgd,gd", "--budget", "2passes"]
-    with subprocess.Popen(
-        [*program, "--seeds", "1", "--out", str(tmp_path / "out")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as told:
-        assert told.stdout is not None
-        told.stdout.close()
-        assert told.wait(120) == 0
+    with (tmp_path / "other").open("wb") as other:
+        streams: dict[str, Any] = {"stdout": other, "stderr": other, closed: subprocess.PIPE}
+        with subprocess.Popen([*program, "--seeds", "1", "--out", str(tmp_path / "out")], **streams) as told:
+            getattr(told, closed).close()
+            assert told.wait(120) == 0
+    shown = (tmp_path / "other").read_text(encoding="utf-8")
+    assert ("least-squares (n = 60)" if closed == "stderr" else "run 1 of 2") in shown
     assert (tmp_path / "out" / "report.html").is_file()

@@ -80,14 +80,9 @@ def _row(found: Payoff, cell: PayoffCell) -> list[str]:
     base = found.of(BASE, cell.rule, cell.b)
     for unit in UNITS:
         cost = cell.cost(found.goal, unit)
+        beside = "–" if base is None else str(ratio(cell, base, found.goal, unit))
         made.append(f"{cost:.3g}" if math.isfinite(cost) else "–")
-        made.append(
-            "1"
-            if cell is base and math.isfinite(cost)
-            else "–"
-            if base is None
-            else str(ratio(cell, base, found.goal, unit))
-        )
+        made.append("1" if cell is base and math.isfinite(cost) else beside)
     edge = ", edge" if cell.at_edge else ""
     return [*made, value_text(found, cell.final), f"{cell.lr:.3g} (× {cell.factor:.3g}{edge})"]
 

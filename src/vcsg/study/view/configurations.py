@@ -14,8 +14,6 @@ Key = tuple[str, str, str, str]
 """Workload, protocol, method and label: what the runs of one line have in common."""
 SETTINGS = ("lr", "L", "budget", "device", "threads")
 """What a label names where nothing before it tells two lines apart."""
-
-
 SAMPLES = ", n = "
 """What stands before the number of samples in the name of a workload."""
 

@@ -322,13 +322,11 @@ def _same(first: Row, later: Row) -> bool:
     return all(first[name] == later[name] for name in ("train_loss", *ENDS) if name in first and name in later)
 
 
-def _whole(line: Line) -> str:
-    return ", for its first anchor took the whole budget" if anchored(line.method) else ""
-
-
 def _cautions(section: Section) -> list[str]:
-    rested = [line for line in section.lines if _rests(section, line)]
-    said = [f"{line.label} took no step{_whole(line)}: nothing can be said of it." for line in rested]
+    said = []
+    for line in (line for line in section.lines if _rests(section, line)):
+        why = ", for its first anchor took the whole budget" if anchored(line.method) else ""
+        said.append(f"{line.label} took no step{why}: nothing can be said of it.")
     if len(section.lines) > 1 and max(line.seeds for line in section.lines) == 1:
         said.append("Every method ran with one seed: this is a demonstration, not a study.")
     broken = sum(run.status != "finished" for run in section.runs)
